@@ -1,0 +1,32 @@
+"""What every test shares: one async backend, and the rule that a required capability is never silently absent.
+
+Fixtures of one room live in the conftest beside that room's tests.
+"""
+
+import os
+from collections.abc import Generator
+
+import pytest
+
+CAPABILITIES = {"browser", "node", "postgres"}
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def required() -> set[str]:
+    """The capabilities that PERDURE_REQUIRE, a list with commas, says must be there."""
+    return CAPABILITIES & set(os.environ.get("PERDURE_REQUIRE", "").split(","))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Turn the skip of a test that needs a required capability into a failure."""
+    report = yield
+    lacking = required() & {mark.name for mark in item.iter_markers()}
+    if report.skipped and lacking and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"PERDURE_REQUIRE names {', '.join(sorted(lacking))}, yet: {report.longrepr}"
+    return report
