@@ -9,7 +9,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= auto
 TESTS ?=
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
+PIP := $(BIN)/python -m pip --disable-pip-version-check -qq install
 SUMMARY := .venv/last-tests.txt
 
 .PHONY: help setup demo serve test check pytest bench crash soak docs spec lock wheel clean

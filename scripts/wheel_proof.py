@@ -50,7 +50,7 @@ def main() -> None:
             sys.exit(f"wheel: not in {wheel.name}: {', '.join(forgotten)}")
         venv.create(away / "env", with_pip=True)
         python = away / "env" / "bin" / "python"
-        pip = (python, "-m", "pip", "--disable-pip-version-check", "--quiet")
+        pip = (python, "-m", "pip", "--disable-pip-version-check", "-qq")
         run(*pip, "install", "--require-hashes", "-r", ROOT / "requirements" / "run.txt", cwd=away)
         run(*pip, "install", "--no-deps", wheel, cwd=away)
         run(*pip, "check", cwd=away)
