@@ -28,5 +28,6 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     lacking = required() & {mark.name for mark in item.iter_markers()}
     if report.skipped and lacking and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
-        report.longrepr = f"PERDURE_REQUIRE names {', '.join(sorted(lacking))}, yet: {report.longrepr}"
+        reason = report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.longrepr = f"PERDURE_REQUIRE names {', '.join(sorted(lacking))}, yet: {reason}"
     return report
