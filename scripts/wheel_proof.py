@@ -48,10 +48,10 @@ def main() -> None:
         wheel = build(away)
         if forgotten := missing(wheel):
             sys.exit(f"wheel: not in {wheel.name}: {', '.join(forgotten)}")
-        venv.create(away / "env", with_pip=True)
+        venv.create(away / "env", symlinks=True)
         python = away / "env" / "bin" / "python"
-        pip = (python, "-m", "pip", "--disable-pip-version-check", "-qq")
-        run(*pip, "install", "--require-hashes", "-r", ROOT / "requirements" / "run.txt", cwd=away)
+        pip = (sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check", "-qq")
+        run(*pip, "install", "--no-compile", "--require-hashes", "-r", ROOT / "requirements" / "run.txt", cwd=away)
         run(*pip, "install", "--no-deps", wheel, cwd=away)
         run(*pip, "check", cwd=away)
         if not run(away / "env" / "bin" / "perdure", "demo", "--json", cwd=away).strip():
