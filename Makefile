@@ -52,9 +52,7 @@ bench: setup ## measure; BENCH=word picks some
 	@$(BIN)/python -m bench $(BENCH)
 
 docs: setup ## write again what is generated in docs/
-	@for program in scripts/docs_*.py; do \
-	  if [ -e "$$program" ]; then $(BIN)/python "$$program"; else echo "docs: nothing is generated yet"; fi; \
-	done
+	@for program in scripts/docs_*.py; do $(BIN)/python "$$program" || exit 1; done
 
 spec: ## list the rules of docs/spec.md that no test names
 	@$(PYTHON) scripts/spec.py
