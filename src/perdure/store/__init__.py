@@ -1,0 +1,1 @@
+"""Rows and transactions: named SQL behind a narrow port. No session rule lives here."""

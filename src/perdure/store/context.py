@@ -1,0 +1,75 @@
+"""Rows of `session_context_epoch` and `session_draft`: operational, never part of the log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from perdure.core import messages
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRow:
+    """A frozen system baseline, the values it was built from (JSON text) and the seq it starts after."""
+
+    baseline: str
+    snapshot: str
+    baseline_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class DraftRow:
+    """Text a reader has seen of a part that is still open."""
+
+    message_id: str
+    part_id: str
+    kind: messages.PartKind
+    text: str
+
+
+class Context:
+    """Verbs on epochs and drafts."""
+
+    __slots__ = ("_c", "_q")
+
+    def __init__(self, statements: Any, connection: Any) -> None:
+        """Bind to a connection."""
+        self._q, self._c = statements, connection
+
+    def epoch(self, session_id: str) -> EpochRow | None:
+        """The session's epoch."""
+        row = self._q.epoch_get(self._c, session_id=session_id)
+        return EpochRow(*row) if row else None
+
+    def put_epoch(self, session_id: str, epoch: EpochRow) -> None:
+        """A new epoch, or a snapshot that moved on."""
+        self._q.epoch_put(
+            self._c,
+            session_id=session_id,
+            baseline=epoch.baseline,
+            snapshot=epoch.snapshot,
+            baseline_seq=epoch.baseline_seq,
+        )
+
+    def put_draft(self, session_id: str, draft: DraftRow) -> None:
+        """The text so far."""
+        self._q.draft_put(
+            self._c,
+            session_id=session_id,
+            message_id=draft.message_id,
+            part_id=draft.part_id,
+            kind=draft.kind,
+            text=draft.text,
+        )
+
+    def drafts(self, session_id: str) -> list[DraftRow]:
+        """All drafts of a session."""
+        return [DraftRow(*row) for row in self._q.draft_of_session(self._c, session_id=session_id)]
+
+    def delete_draft(self, session_id: str, message_id: str, kind: messages.PartKind, part_id: str) -> None:
+        """The part ended."""
+        self._q.draft_delete(self._c, session_id=session_id, message_id=message_id, part_id=part_id, kind=kind)
+
+    def clear_drafts(self, session_id: str) -> None:
+        """No part of the session is open."""
+        self._q.draft_clear(self._c, session_id=session_id)

@@ -1,0 +1,102 @@
+"""Rows of the log: events and the sequence rows that number them. What an event means is above this room."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """A stored event; `type` is versioned, `data` and `metadata` are JSON text, `position` the commit order."""
+
+    id: str
+    aggregate_id: str
+    seq: int
+    type: str
+    created: int
+    data: str
+    metadata: str | None
+    position: int
+
+
+class Events:
+    """Verbs on `event` and `event_sequence`."""
+
+    __slots__ = ("_c", "_q", "appended")
+
+    def __init__(self, statements: Any, connection: Any) -> None:
+        """Bind to a connection."""
+        self._q, self._c = statements, connection
+        # Id of the unit's first event: by it a store tells whether a commit it got no answer to took place.
+        self.appended: str | None = None
+
+    def next_seq(self, aggregate_id: str) -> int:
+        """Lock (or insert) the aggregate's sequence row and take the next number, 0 for a new aggregate."""
+        return self._q.sequence_next(self._c, aggregate_id=aggregate_id)
+
+    def lock(self, aggregate_id: str) -> int:
+        """Lock the aggregate's sequence row; the last number taken, -1 where there is none."""
+        seq = self._q.sequence_lock(self._c, aggregate_id=aggregate_id)
+        return -1 if seq is None else seq
+
+    def sequence(self, aggregate_id: str) -> tuple[int, str | None]:
+        """Last number taken (-1 if none) and replication owner."""
+        row = self._q.sequence_get(self._c, aggregate_id=aggregate_id)
+        return (row[0], row[1]) if row else (-1, None)
+
+    def put_sequence(self, aggregate_id: str, seq: int, owner_id: str | None) -> None:
+        """Set number and owner."""
+        self._q.sequence_put(self._c, aggregate_id=aggregate_id, seq=seq, owner_id=owner_id)
+
+    def own(self, aggregate_id: str, owner_id: str) -> None:
+        """Give the aggregate another replication owner."""
+        self._q.sequence_own(self._c, aggregate_id=aggregate_id, owner_id=owner_id)
+
+    def append(self, row: EventRow) -> int:
+        """Store an event; its commit position."""
+        position = self._q.event_append(
+            self._c,
+            id=row.id,
+            aggregate_id=row.aggregate_id,
+            seq=row.seq,
+            type=row.type,
+            created=row.created,
+            data=row.data,
+            metadata=row.metadata,
+        )
+        self.appended = self.appended or row.id
+        return position
+
+    def by_id(self, event_id: str) -> EventRow | None:
+        """The event of that id, wherever it is."""
+        row = self._q.event_by_id(self._c, id=event_id)
+        return EventRow(*row) if row else None
+
+    def at(self, aggregate_id: str, seq: int) -> EventRow | None:
+        """The event at that place."""
+        row = self._q.event_at(self._c, aggregate_id=aggregate_id, seq=seq)
+        return EventRow(*row) if row else None
+
+    def page(self, aggregate_id: str, after: int, limit: int) -> list[EventRow]:
+        """Up to `limit` events of the aggregate after seq `after`, in order."""
+        return [
+            EventRow(*row) for row in self._q.event_page(self._c, aggregate_id=aggregate_id, after=after, limit=limit)
+        ]
+
+    def feed(self, after: int, limit: int) -> list[EventRow]:
+        """Up to `limit` events of all aggregates after a commit position, in commit order."""
+        return [EventRow(*row) for row in self._q.event_feed(self._c, after=after, limit=limit)]
+
+    def last_position(self) -> int:
+        """The newest commit position, 0 for an empty log."""
+        return self._q.event_last_position(self._c) or 0
+
+    def aggregates(self, after: str, limit: int) -> list[tuple[str, int]]:
+        """Up to `limit` aggregates with their last seq, in id order after `after`."""
+        return [(row[0], row[1]) for row in self._q.sequence_aggregates(self._c, after=after, limit=limit)]
+
+    def remove(self, aggregate_id: str) -> None:
+        """Delete the sequence row, then the events."""
+        self._q.sequence_delete(self._c, aggregate_id=aggregate_id)
+        self._q.event_delete(self._c, aggregate_id=aggregate_id)

@@ -1,0 +1,191 @@
+-- The log, its projections and the operational rows. JSON is TEXT, flags are 0/1, times are epoch milliseconds.
+
+CREATE TABLE event_sequence (
+    aggregate_id TEXT PRIMARY KEY,
+    seq          INTEGER NOT NULL CHECK (seq >= 0),
+    owner_id     TEXT
+) WITHOUT ROWID;
+
+-- position: commit order over all aggregates; AUTOINCREMENT, so that a removed tail never lends its numbers again.
+CREATE TABLE event (
+    position     INTEGER PRIMARY KEY AUTOINCREMENT,
+    id           TEXT NOT NULL UNIQUE,
+    aggregate_id TEXT NOT NULL,
+    seq          INTEGER NOT NULL CHECK (seq >= 0),
+    type         TEXT NOT NULL,
+    created      INTEGER NOT NULL,
+    data         TEXT NOT NULL,
+    metadata     TEXT,
+    UNIQUE (aggregate_id, seq)
+);
+
+CREATE TRIGGER event_is_append_only_update BEFORE UPDATE ON event
+BEGIN
+    SELECT RAISE(ABORT, 'event is append-only');
+END;
+
+CREATE TRIGGER event_is_append_only_delete BEFORE DELETE ON event
+WHEN EXISTS (SELECT 1 FROM event_sequence WHERE aggregate_id = OLD.aggregate_id)
+BEGIN
+    SELECT RAISE(ABORT, 'event is append-only');
+END;
+
+CREATE TABLE session (
+    id                 TEXT PRIMARY KEY,
+    agent              TEXT NOT NULL,
+    model              TEXT,
+    title              TEXT,
+    metadata           TEXT,
+    policy             TEXT NOT NULL,
+    archived           INTEGER NOT NULL DEFAULT 0 CHECK (archived IN (0, 1)),
+    forked_from        TEXT,
+    time_created       INTEGER NOT NULL,
+    time_updated       INTEGER NOT NULL,
+    tokens_input       INTEGER NOT NULL DEFAULT 0,
+    tokens_output      INTEGER NOT NULL DEFAULT 0,
+    tokens_reasoning   INTEGER NOT NULL DEFAULT 0,
+    tokens_cache_read  INTEGER NOT NULL DEFAULT 0,
+    tokens_cache_write INTEGER NOT NULL DEFAULT 0,
+    cost               INTEGER NOT NULL DEFAULT 0,
+    unknown_cost       INTEGER NOT NULL DEFAULT 0,
+    execution_id       TEXT,
+    execution_purpose  TEXT CHECK (execution_purpose IN ('turn', 'compaction')),
+    parked             INTEGER NOT NULL DEFAULT 0 CHECK (parked IN (0, 1)),
+    held               INTEGER NOT NULL DEFAULT 0 CHECK (held IN (0, 1)),
+    deleting           INTEGER NOT NULL DEFAULT 0 CHECK (deleting IN (0, 1)),
+    wake_attempts      INTEGER NOT NULL DEFAULT 0 CHECK (wake_attempts BETWEEN 0 AND 9007199254740991),
+    CHECK ((execution_id IS NULL) = (execution_purpose IS NULL)),
+    CHECK (parked = 0 OR execution_id IS NOT NULL)
+) WITHOUT ROWID;
+CREATE INDEX session_by_time ON session (time_created, id);
+CREATE INDEX session_deleting ON session (id) WHERE deleting = 1;
+
+CREATE TABLE session_message (
+    id           TEXT PRIMARY KEY,
+    session_id   TEXT NOT NULL REFERENCES session (id) ON DELETE CASCADE,
+    type         TEXT NOT NULL CHECK (type IN (
+        'user', 'synthetic', 'system', 'assistant', 'agent_switched', 'model_switched', 'compaction')),
+    seq          INTEGER NOT NULL,
+    time_created INTEGER NOT NULL,
+    data         TEXT NOT NULL,
+    UNIQUE (session_id, seq)
+);
+CREATE INDEX session_message_by_type ON session_message (session_id, type, seq);
+CREATE INDEX session_message_by_session_time ON session_message (session_id, time_created, id);
+CREATE INDEX session_message_by_time ON session_message (time_created);
+
+-- part_id: the call id of a tool part, else the text or reasoning id; a call id may come twice in one message, the last one counts.
+CREATE TABLE session_part (
+    session_id TEXT NOT NULL REFERENCES session (id) ON DELETE CASCADE,
+    message_id TEXT NOT NULL REFERENCES session_message (id) ON DELETE CASCADE,
+    ordinal    INTEGER NOT NULL,
+    kind       TEXT NOT NULL CHECK (kind IN ('text', 'reasoning', 'tool')),
+    part_id    TEXT NOT NULL,
+    open       INTEGER NOT NULL CHECK (open IN (0, 1)),
+    data       TEXT NOT NULL,
+    PRIMARY KEY (message_id, ordinal)
+) WITHOUT ROWID;
+CREATE INDEX session_part_by_session ON session_part (session_id);
+CREATE INDEX session_part_by_id ON session_part (message_id, kind, part_id, ordinal);
+CREATE INDEX session_part_open ON session_part (message_id, ordinal) WHERE open = 1;
+
+CREATE TABLE session_input (
+    id                 TEXT PRIMARY KEY,
+    session_id         TEXT NOT NULL REFERENCES session (id) ON DELETE CASCADE,
+    kind               TEXT NOT NULL CHECK (kind IN ('user', 'synthetic')),
+    prompt             TEXT NOT NULL,
+    delivery           TEXT NOT NULL CHECK (delivery IN ('steer', 'queue')),
+    admitted_delivery  TEXT NOT NULL CHECK (admitted_delivery IN ('steer', 'queue')),
+    time_created       INTEGER NOT NULL,
+    admitted_seq       INTEGER NOT NULL,
+    promoted_seq       INTEGER,
+    wake_pending       INTEGER NOT NULL DEFAULT 0 CHECK (wake_pending IN (0, 1)),
+    execution_requests INTEGER NOT NULL DEFAULT 0,
+    retries            INTEGER NOT NULL DEFAULT 0,
+    retried_by         TEXT UNIQUE,
+    outcome            TEXT CHECK (outcome IN ('succeeded', 'failed', 'interrupted', 'superseded', 'cancelled')),
+    error              TEXT,
+    settled_seq        INTEGER,
+    UNIQUE (session_id, admitted_seq),
+    UNIQUE (session_id, promoted_seq),
+    CHECK ((outcome IS NULL) = (settled_seq IS NULL)),
+    CHECK (wake_pending = 0 OR (promoted_seq IS NULL AND outcome IS NULL))
+);
+CREATE INDEX session_input_by_delivery ON session_input (session_id, promoted_seq, delivery, admitted_seq);
+CREATE INDEX session_input_unsettled ON session_input (session_id, admitted_seq) WHERE outcome IS NULL;
+CREATE INDEX session_input_by_wake ON session_input (wake_pending, promoted_seq, session_id);
+
+-- The claim: exactly one owner executes a session. interrupted: the mark an owner must settle before anything else.
+CREATE TABLE session_execution (
+    id                   TEXT PRIMARY KEY,
+    session_id           TEXT NOT NULL UNIQUE REFERENCES session (id) ON DELETE CASCADE,
+    owner_id             TEXT NOT NULL,
+    purpose              TEXT NOT NULL CHECK (purpose IN ('turn', 'compaction')),
+    assistant_message_id TEXT,
+    phase                TEXT NOT NULL CHECK (phase IN ('ready', 'safe', 'unknown', 'continue')),
+    interrupted          INTEGER NOT NULL DEFAULT 0 CHECK (interrupted IN (0, 1)),
+    time_created         INTEGER NOT NULL,
+    expires_at           INTEGER NOT NULL,
+    recovery_error       TEXT,
+    recovery_attempts    INTEGER NOT NULL DEFAULT 0,
+    recovery_not_before  INTEGER
+) WITHOUT ROWID;
+CREATE INDEX session_execution_by_owner ON session_execution (owner_id);
+CREATE INDEX session_execution_by_expiry ON session_execution (expires_at);
+
+CREATE TABLE session_recovery (
+    execution_id            TEXT PRIMARY KEY,
+    session_id              TEXT NOT NULL REFERENCES session (id) ON DELETE CASCADE,
+    assistant_message_id    TEXT REFERENCES session_message (id) DEFERRABLE INITIALLY DEFERRED,
+    continuation_message_id TEXT NOT NULL UNIQUE REFERENCES session_input (id) DEFERRABLE INITIALLY DEFERRED,
+    phase                   TEXT NOT NULL CHECK (phase IN ('ready', 'safe', 'unknown', 'continue')),
+    wake_pending            INTEGER NOT NULL DEFAULT 1 CHECK (wake_pending IN (0, 1)),
+    wake_attempts           INTEGER NOT NULL DEFAULT 0 CHECK (wake_attempts BETWEEN 0 AND 9007199254740991),
+    recovery_error          TEXT,
+    not_before              INTEGER,
+    attempt                 INTEGER NOT NULL DEFAULT 0,
+    time_created            INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX session_recovery_scan ON session_recovery (wake_pending, recovery_error, wake_attempts, time_created, execution_id);
+CREATE INDEX session_recovery_by_session ON session_recovery (session_id);
+CREATE INDEX session_recovery_by_message ON session_recovery (assistant_message_id);
+
+CREATE TABLE session_approval (
+    session_id   TEXT NOT NULL REFERENCES session (id) ON DELETE CASCADE,
+    message_id   TEXT NOT NULL REFERENCES session_message (id) ON DELETE CASCADE,
+    call_id      TEXT NOT NULL,
+    execution_id TEXT NOT NULL,
+    time_created INTEGER NOT NULL,
+    deadline     INTEGER,
+    decision     TEXT CHECK (decision IN ('approve', 'deny')),
+    by           TEXT,
+    note         TEXT,
+    PRIMARY KEY (message_id, call_id)
+) WITHOUT ROWID;
+CREATE INDEX session_approval_by_session ON session_approval (session_id);
+
+CREATE TABLE session_context_epoch (
+    session_id   TEXT PRIMARY KEY REFERENCES session (id) ON DELETE CASCADE,
+    baseline     TEXT NOT NULL,
+    snapshot     TEXT NOT NULL,
+    baseline_seq INTEGER NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE session_draft (
+    session_id TEXT NOT NULL REFERENCES session (id) ON DELETE CASCADE,
+    message_id TEXT NOT NULL,
+    part_id    TEXT NOT NULL,
+    kind       TEXT NOT NULL CHECK (kind IN ('text', 'reasoning', 'tool')),
+    text       TEXT NOT NULL,
+    PRIMARY KEY (session_id, message_id, kind, part_id)
+) WITHOUT ROWID;
+
+CREATE TABLE content (
+    hash  TEXT PRIMARY KEY,
+    bytes BLOB NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE tombstone (
+    session_id TEXT PRIMARY KEY,
+    time       INTEGER NOT NULL
+) WITHOUT ROWID;

@@ -1,0 +1,177 @@
+"""Rows of `session` and `tombstone`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from perdure.core import codec, events, messages
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    """A session: settings, totals, the open execution and the operational flags."""
+
+    id: str
+    agent: str
+    model: str | None
+    title: str | None
+    metadata: messages.JsonObject | None
+    policy: events.Policy
+    archived: bool
+    forked_from: events.Origin | None
+    time_created: int
+    time_updated: int
+    usage: messages.Usage
+    execution_id: str | None
+    execution_purpose: events.Purpose | None
+    parked: bool
+    held: bool
+    deleting: bool
+    wake_attempts: int
+
+
+def _row(row: Any) -> SessionRow:
+    usage = messages.Usage(messages.Tokens(row[10], row[11], row[12], row[13], row[14]), row[15], row[16])
+    return SessionRow(
+        id=row[0],
+        agent=row[1],
+        model=row[2],
+        title=row[3],
+        metadata=codec.load_object(row[4]),
+        policy=codec.load(row[5], events.Policy),
+        archived=bool(row[6]),
+        forked_from=codec.load(row[7], events.Origin) if row[7] else None,
+        time_created=row[8],
+        time_updated=row[9],
+        usage=usage,
+        execution_id=row[17],
+        execution_purpose=row[18],
+        parked=bool(row[19]),
+        held=bool(row[20]),
+        deleting=bool(row[21]),
+        wake_attempts=row[22],
+    )
+
+
+class Sessions:
+    """Verbs on `session` and `tombstone`."""
+
+    __slots__ = ("_c", "_q")
+
+    def __init__(self, statements: Any, connection: Any) -> None:
+        """Bind to a connection."""
+        self._q, self._c = statements, connection
+
+    def insert(self, created: events.SessionCreated, time: int) -> bool:
+        """A new row; False where the id is already projected."""
+        return (
+            self._q.session_insert(
+                self._c,
+                id=created.session_id,
+                agent=created.agent,
+                model=created.model,
+                title=created.title,
+                metadata=codec.dump_optional(created.metadata),
+                policy=codec.dump(created.policy or events.Policy()),
+                forked_from=codec.dump_optional(created.forked_from),
+                time_created=time,
+            )
+            is not None
+        )
+
+    def get(self, session_id: str) -> SessionRow | None:
+        """One session."""
+        row = self._q.session_get(self._c, id=session_id)
+        return _row(row) if row else None
+
+    def page(self, before: tuple[int, str], limit: int) -> list[SessionRow]:
+        """Up to `limit` sessions older than (time_created, id), newest first."""
+        return [_row(row) for row in self._q.session_page(self._c, time_created=before[0], id=before[1], limit=limit)]
+
+    def update(self, session_id: str, changes: events.Changes, time: int) -> None:
+        """Change the settings that are given."""
+        self._q.session_update(
+            self._c,
+            id=session_id,
+            title=changes.title,
+            metadata=codec.dump_optional(changes.metadata),
+            archived=None if changes.archived is None else int(changes.archived),
+            policy=codec.dump_optional(changes.policy),
+            time=time,
+        )
+
+    def set_agent(self, session_id: str, agent: str, time: int) -> None:
+        """Another agent answers."""
+        self._q.session_set_agent(self._c, id=session_id, agent=agent, time=time)
+
+    def set_model(self, session_id: str, model: str, time: int) -> None:
+        """Another model answers."""
+        self._q.session_set_model(self._c, id=session_id, model=model, time=time)
+
+    def touch(self, session_id: str, time: int) -> None:
+        """Note the time of a change."""
+        self._q.session_touch(self._c, id=session_id, time=time)
+
+    def add_usage(self, session_id: str, tokens: messages.Tokens | None, cost: int | None) -> None:
+        """Add to the totals; no tokens or no cost counts as one call of unknown cost."""
+        t = tokens or messages.Tokens()
+        self._q.session_add_usage(
+            self._c,
+            id=session_id,
+            input=t.input,
+            output=t.output,
+            reasoning=t.reasoning,
+            cache_read=t.cache_read,
+            cache_write=t.cache_write,
+            cost=cost or 0,
+            unknown_cost=int(cost is None),
+        )
+
+    def open_execution(self, session_id: str, execution_id: str, purpose: events.Purpose, time: int) -> None:
+        """An execution is open."""
+        self._q.session_open_execution(self._c, id=session_id, execution_id=execution_id, purpose=purpose, time=time)
+
+    def close_execution(self, session_id: str, execution_id: str, time: int) -> None:
+        """It is over; of another than the open one this changes nothing."""
+        self._q.session_close_execution(self._c, id=session_id, execution_id=execution_id, time=time)
+
+    def set_parked(self, session_id: str, execution_id: str, parked: bool) -> None:
+        """The open execution waits for approvals, or no longer."""
+        self._q.session_set_parked(self._c, id=session_id, execution_id=execution_id, parked=int(parked))
+
+    def set_held(self, session_id: str, held: bool) -> None:
+        """Nothing may start it, or no longer."""
+        self._q.session_set_held(self._c, id=session_id, held=int(held))
+
+    def set_deleting(self, session_id: str) -> None:
+        """Nothing is admitted or claimed from now on."""
+        self._q.session_set_deleting(self._c, id=session_id)
+
+    def deleting(self) -> list[str]:
+        """Sessions whose deletion is not finished."""
+        return [row[0] for row in self._q.session_deleting(self._c)]
+
+    def set_wake_attempts(self, session_id: str, attempts: int) -> None:
+        """Claims taken since the session last made an end."""
+        self._q.session_set_wake_attempts(self._c, id=session_id, wake_attempts=attempts)
+
+    def add_wake_attempt(self, session_id: str) -> int:
+        """One more claim; the new count."""
+        return self._q.session_add_wake_attempt(self._c, id=session_id)
+
+    def drop_wake_attempt(self, session_id: str) -> None:
+        """A claim gives its attempt back."""
+        self._q.session_drop_wake_attempt(self._c, id=session_id)
+
+    def delete(self, session_id: str) -> None:
+        """All rows of the session."""
+        self._q.session_delete(self._c, id=session_id)
+
+    def put_tombstone(self, session_id: str, time: int) -> None:
+        """It existed and is gone."""
+        self._q.tombstone_put(self._c, session_id=session_id, time=time)
+
+    def tombstone(self, session_id: str) -> int | None:
+        """When it went."""
+        return self._q.tombstone_get(self._c, session_id=session_id)

@@ -1,0 +1,483 @@
+-- Statements both databases run as they are. A name stands here, or in both dialect files, never in both places.
+
+-- == events ===================================================================================================================
+
+-- name: sequence_next(aggregate_id)$
+-- Lock (or insert) the aggregate's sequence row and take the next number.
+INSERT INTO event_sequence (aggregate_id, seq) VALUES (:aggregate_id, 0)
+ON CONFLICT (aggregate_id) DO UPDATE SET seq = event_sequence.seq + 1
+RETURNING seq;
+
+-- name: sequence_get(aggregate_id)^
+-- The last number taken and who owns the aggregate in replication.
+SELECT seq, owner_id FROM event_sequence WHERE aggregate_id = :aggregate_id;
+
+-- name: sequence_put(aggregate_id, seq, owner_id)!
+-- Set number and owner (replay).
+INSERT INTO event_sequence (aggregate_id, seq, owner_id) VALUES (:aggregate_id, :seq, :owner_id)
+ON CONFLICT (aggregate_id) DO UPDATE SET seq = excluded.seq, owner_id = excluded.owner_id;
+
+-- name: sequence_own(aggregate_id, owner_id)!
+-- Give the aggregate another owner.
+UPDATE event_sequence SET owner_id = :owner_id WHERE aggregate_id = :aggregate_id;
+
+-- name: sequence_delete(aggregate_id)!
+-- Forget the aggregate's number; only now may its events go.
+DELETE FROM event_sequence WHERE aggregate_id = :aggregate_id;
+
+-- name: sequence_aggregates(after, limit)
+-- Aggregates in id order, after one.
+SELECT aggregate_id, seq FROM event_sequence WHERE aggregate_id > :after ORDER BY aggregate_id LIMIT :limit;
+
+-- name: event_append(id, aggregate_id, seq, type, created, data, metadata)$
+-- Store one event; answers its commit position.
+INSERT INTO event (id, aggregate_id, seq, type, created, data, metadata)
+VALUES (:id, :aggregate_id, :seq, :type, :created, :data, :metadata)
+RETURNING position;
+
+-- name: event_by_id(id)^
+-- One event wherever it is.
+SELECT id, aggregate_id, seq, type, created, data, metadata, position FROM event WHERE id = :id;
+
+-- name: event_at(aggregate_id, seq)^
+-- The event at one place of one aggregate.
+SELECT id, aggregate_id, seq, type, created, data, metadata, position FROM event
+WHERE aggregate_id = :aggregate_id AND seq = :seq;
+
+-- name: event_page(aggregate_id, after, limit)
+-- Events of one aggregate after a sequence number.
+SELECT id, aggregate_id, seq, type, created, data, metadata, position FROM event
+WHERE aggregate_id = :aggregate_id AND seq > :after ORDER BY seq LIMIT :limit;
+
+-- name: event_feed(after, limit)
+-- Events of all aggregates after a commit position.
+SELECT id, aggregate_id, seq, type, created, data, metadata, position FROM event
+WHERE position > :after ORDER BY position LIMIT :limit;
+
+-- name: event_last_position()$
+-- The newest commit position, null for an empty log.
+SELECT max(position) FROM event;
+
+-- name: event_delete(aggregate_id)!
+-- Remove the events of an aggregate whose sequence row is gone.
+DELETE FROM event WHERE aggregate_id = :aggregate_id;
+
+-- == sessions =================================================================================================================
+
+-- name: session_insert(id, agent, model, title, metadata, policy, forked_from, time_created)$
+-- A new session row; null where the id is already projected.
+INSERT INTO session (id, agent, model, title, metadata, policy, forked_from, time_created, time_updated)
+VALUES (:id, :agent, :model, :title, :metadata, :policy, :forked_from, :time_created, :time_created)
+ON CONFLICT (id) DO NOTHING
+RETURNING id;
+
+-- name: session_get(id)^
+-- One session.
+SELECT id, agent, model, title, metadata, policy, archived, forked_from, time_created, time_updated,
+       tokens_input, tokens_output, tokens_reasoning, tokens_cache_read, tokens_cache_write, cost, unknown_cost,
+       execution_id, execution_purpose, parked, held, deleting, wake_attempts
+FROM session WHERE id = :id;
+
+-- name: session_page(time_created, id, limit)
+-- Sessions, newest first, before a (time, id).
+SELECT id, agent, model, title, metadata, policy, archived, forked_from, time_created, time_updated,
+       tokens_input, tokens_output, tokens_reasoning, tokens_cache_read, tokens_cache_write, cost, unknown_cost,
+       execution_id, execution_purpose, parked, held, deleting, wake_attempts
+FROM session WHERE (time_created, id) < (:time_created, :id) ORDER BY time_created DESC, id DESC LIMIT :limit;
+
+-- name: session_update(id, title, metadata, archived, policy, time)!
+-- Change the settings that are not null.
+UPDATE session SET title = coalesce(:title, title), metadata = coalesce(:metadata, metadata),
+       archived = coalesce(:archived, archived), policy = coalesce(:policy, policy), time_updated = :time
+WHERE id = :id;
+
+-- name: session_set_agent(id, agent, time)!
+-- Another agent answers.
+UPDATE session SET agent = :agent, time_updated = :time WHERE id = :id;
+
+-- name: session_set_model(id, model, time)!
+-- Another model answers.
+UPDATE session SET model = :model, time_updated = :time WHERE id = :id;
+
+-- name: session_touch(id, time)!
+-- Note the time of the last change a person cares about.
+UPDATE session SET time_updated = :time WHERE id = :id;
+
+-- name: session_add_usage(id, input, output, reasoning, cache_read, cache_write, cost, unknown_cost)!
+-- Add to the totals.
+UPDATE session SET tokens_input = tokens_input + :input, tokens_output = tokens_output + :output,
+       tokens_reasoning = tokens_reasoning + :reasoning, tokens_cache_read = tokens_cache_read + :cache_read,
+       tokens_cache_write = tokens_cache_write + :cache_write, cost = cost + :cost,
+       unknown_cost = unknown_cost + :unknown_cost
+WHERE id = :id;
+
+-- name: session_open_execution(id, execution_id, purpose, time)!
+-- A turn, or a manual compaction, is open.
+UPDATE session SET execution_id = :execution_id, execution_purpose = :purpose, parked = 0, time_updated = :time WHERE id = :id;
+
+-- name: session_close_execution(id, execution_id, time)!
+-- The open execution is over; of any other this changes nothing.
+UPDATE session SET execution_id = NULL, execution_purpose = NULL, parked = 0, time_updated = :time
+WHERE id = :id AND execution_id = :execution_id;
+
+-- name: session_set_parked(id, execution_id, parked)!
+-- The open execution waits for approvals, or no longer.
+UPDATE session SET parked = :parked WHERE id = :id AND execution_id = :execution_id;
+
+-- name: session_set_held(id, held)!
+-- An imported session that nothing may start, or no longer.
+UPDATE session SET held = :held WHERE id = :id;
+
+-- name: session_set_deleting(id)!
+-- From now on nothing is admitted or claimed.
+UPDATE session SET deleting = 1 WHERE id = :id;
+
+-- name: session_set_wake_attempts(id, wake_attempts)!
+-- Claims taken since the session last made an end.
+UPDATE session SET wake_attempts = :wake_attempts WHERE id = :id;
+
+-- name: session_add_wake_attempt(id)$
+-- One more claim taken.
+UPDATE session SET wake_attempts = wake_attempts + 1 WHERE id = :id RETURNING wake_attempts;
+
+-- name: session_drop_wake_attempt(id)!
+-- The claim gives its attempt back.
+UPDATE session SET wake_attempts = CASE WHEN wake_attempts > 0 THEN wake_attempts - 1 ELSE 0 END WHERE id = :id;
+
+-- name: session_delete(id)!
+-- All rows of the session go with it.
+DELETE FROM session WHERE id = :id;
+
+-- name: session_deleting()
+-- Sessions whose deletion is not finished.
+SELECT id FROM session WHERE deleting = 1;
+
+-- name: tombstone_put(session_id, time)!
+-- A session of this id existed and is gone.
+INSERT INTO tombstone (session_id, time) VALUES (:session_id, :time) ON CONFLICT (session_id) DO NOTHING;
+
+-- name: tombstone_get(session_id)$
+-- When the session went, null if it never did.
+SELECT time FROM tombstone WHERE session_id = :session_id;
+
+-- == messages =================================================================================================================
+
+-- name: message_insert(id, session_id, type, seq, time_created, data)$
+-- A new message; null where the id is taken.
+INSERT INTO session_message (id, session_id, type, seq, time_created, data)
+VALUES (:id, :session_id, :type, :seq, :time_created, :data)
+ON CONFLICT (id) DO NOTHING
+RETURNING id;
+
+-- name: message_update(id, data)!
+-- Another header for a message that exists.
+UPDATE session_message SET data = :data WHERE id = :id;
+
+-- name: message_get(id)^
+-- One message.
+SELECT id, session_id, type, seq, time_created, data FROM session_message WHERE id = :id;
+
+-- name: message_newest(session_id, type)^
+-- The newest message of a kind.
+SELECT id, session_id, type, seq, time_created, data FROM session_message
+WHERE session_id = :session_id AND type = :type ORDER BY seq DESC LIMIT 1;
+
+-- name: message_page(session_id, after, limit)
+-- Messages in order, after a sequence number.
+SELECT id, session_id, type, seq, time_created, data FROM session_message
+WHERE session_id = :session_id AND seq > :after ORDER BY seq LIMIT :limit;
+
+-- name: part_put(session_id, message_id, ordinal, kind, part_id, open, data)!
+-- A part, new or changed.
+INSERT INTO session_part (session_id, message_id, ordinal, kind, part_id, open, data)
+VALUES (:session_id, :message_id, :ordinal, :kind, :part_id, :open, :data)
+ON CONFLICT (message_id, ordinal) DO UPDATE SET open = excluded.open, data = excluded.data;
+
+-- name: part_last(message_id, kind, part_id)^
+-- The last part of a kind and id in a message.
+SELECT ordinal, kind, data FROM session_part
+WHERE message_id = :message_id AND kind = :kind AND part_id = :part_id ORDER BY ordinal DESC LIMIT 1;
+
+-- name: part_last_ordinal(message_id)$
+-- The last ordinal used in a message, null if none.
+SELECT ordinal FROM session_part WHERE message_id = :message_id ORDER BY ordinal DESC LIMIT 1;
+
+-- name: part_open(message_id)
+-- Parts not ended and calls not settled, in order.
+SELECT ordinal, kind, data FROM session_part WHERE message_id = :message_id AND open = 1 ORDER BY ordinal;
+
+-- name: part_of_message(message_id)
+-- All parts of a message, in order.
+SELECT ordinal, kind, data FROM session_part WHERE message_id = :message_id ORDER BY ordinal;
+
+-- == inbox ====================================================================================================================
+
+-- name: input_insert(id, session_id, kind, prompt, delivery, time_created, admitted_seq, promoted_seq, wake_pending)$
+-- A new input; null where the id is taken.
+INSERT INTO session_input (id, session_id, kind, prompt, delivery, admitted_delivery, time_created, admitted_seq, promoted_seq,
+                           wake_pending)
+VALUES (:id, :session_id, :kind, :prompt, :delivery, :delivery, :time_created, :admitted_seq, :promoted_seq, :wake_pending)
+ON CONFLICT (id) DO NOTHING
+RETURNING id;
+
+-- name: input_get(id)^
+-- One input.
+SELECT id, session_id, kind, prompt, delivery, admitted_delivery, time_created, admitted_seq, promoted_seq, wake_pending,
+       execution_requests, retries, retried_by, outcome, error, settled_seq
+FROM session_input WHERE id = :id;
+
+-- name: input_retried_by(retry_id)^
+-- The prompt that a retry input runs again.
+SELECT id, session_id, kind, prompt, delivery, admitted_delivery, time_created, admitted_seq, promoted_seq, wake_pending,
+       execution_requests, retries, retried_by, outcome, error, settled_seq
+FROM session_input WHERE retried_by = :retry_id;
+
+-- name: input_pending(session_id)
+-- Inputs not promoted and not settled, in admission order.
+SELECT id, session_id, kind, prompt, delivery, admitted_delivery, time_created, admitted_seq, promoted_seq, wake_pending,
+       execution_requests, retries, retried_by, outcome, error, settled_seq
+FROM session_input WHERE session_id = :session_id AND outcome IS NULL AND promoted_seq IS NULL ORDER BY admitted_seq;
+
+-- name: input_running(session_id)
+-- Ids of inputs whose turn is open: promoted and not settled, a prompt that waits for its retry input excepted.
+SELECT i.id FROM session_input AS i
+WHERE i.session_id = :session_id AND i.outcome IS NULL AND i.promoted_seq IS NOT NULL
+  AND NOT EXISTS (SELECT 1 FROM session_input AS r WHERE r.id = i.retried_by AND r.promoted_seq IS NULL)
+ORDER BY i.admitted_seq;
+
+-- name: input_promote(id, promoted_seq)$
+-- Into the transcript, its wake settled; null where it is not pending.
+UPDATE session_input SET promoted_seq = :promoted_seq, wake_pending = 0
+WHERE id = :id AND promoted_seq IS NULL AND outcome IS NULL
+RETURNING id;
+
+-- name: input_request(id)!
+-- Someone wants it to run.
+UPDATE session_input SET wake_pending = 1 WHERE id = :id AND promoted_seq IS NULL AND outcome IS NULL;
+
+-- name: input_count_request(id)!
+-- One more stored request to run it.
+UPDATE session_input SET execution_requests = execution_requests + 1 WHERE id = :id;
+
+-- name: input_wake_pending_all(session_id)!
+-- A turn started: every waiting user and retry input is promised to run; continuations have their own row.
+UPDATE session_input SET wake_pending = 1
+WHERE session_id = :session_id AND outcome IS NULL AND promoted_seq IS NULL AND wake_pending = 0
+  AND id NOT IN (SELECT continuation_message_id FROM session_recovery WHERE session_id = :session_id);
+
+-- name: input_clear_wakes(session_id, before_seq)!
+-- An interrupt: what was admitted before it waits for a person.
+UPDATE session_input SET wake_pending = 0
+WHERE session_id = :session_id AND outcome IS NULL AND promoted_seq IS NULL AND admitted_seq < :before_seq;
+
+-- name: input_settle(id, outcome, error, settled_seq)!
+-- Its outcome, if it has none.
+UPDATE session_input SET outcome = :outcome, error = :error, settled_seq = :settled_seq, wake_pending = 0
+WHERE id = :id AND outcome IS NULL;
+
+-- name: input_set_delivery(id, delivery)!
+-- Deliver it otherwise.
+UPDATE session_input SET delivery = :delivery WHERE id = :id AND promoted_seq IS NULL AND outcome IS NULL;
+
+-- name: input_reopen(id, retried_by, wake_pending)!
+-- Run it again: by a retry input, or as pending.
+UPDATE session_input SET outcome = NULL, error = NULL, settled_seq = NULL, retried_by = :retried_by, retries = retries + 1,
+       wake_pending = :wake_pending
+WHERE id = :id;
+
+-- name: input_woken_sessions()
+-- Sessions with a waiting input that is wanted to run.
+SELECT DISTINCT session_id FROM session_input WHERE wake_pending = 1 AND promoted_seq IS NULL;
+
+-- == claims ===================================================================================================================
+
+-- name: claim_insert(id, session_id, owner_id, purpose, phase, time_created, expires_at)$
+-- Take the claim; null where the session has one.
+INSERT INTO session_execution (id, session_id, owner_id, purpose, phase, time_created, expires_at)
+VALUES (:id, :session_id, :owner_id, :purpose, :phase, :time_created, :expires_at)
+ON CONFLICT (session_id) DO NOTHING
+RETURNING id;
+
+-- name: claim_of_session(session_id)^
+-- The claim of a session.
+SELECT id, session_id, owner_id, purpose, assistant_message_id, phase, interrupted, time_created, expires_at,
+       recovery_error, recovery_attempts, recovery_not_before
+FROM session_execution WHERE session_id = :session_id;
+
+-- name: claim_set_phase(id, owner_id, phase, assistant_message_id)!
+-- What a crash would mean from here on.
+UPDATE session_execution SET phase = :phase, assistant_message_id = :assistant_message_id
+WHERE id = :id AND owner_id = :owner_id;
+
+-- name: claim_hand_over(id, owner_id, next_id, time_created)$
+-- The row goes on to the next execution without being up for grabs in between; a mark is settled by now.
+UPDATE session_execution SET id = :next_id, purpose = 'turn', phase = 'safe', assistant_message_id = NULL, interrupted = 0,
+       time_created = :time_created, recovery_error = NULL, recovery_attempts = 0, recovery_not_before = NULL
+WHERE id = :id AND owner_id = :owner_id
+RETURNING id;
+
+-- name: claim_adopt(id, owner_id, next_id, assistant_message_id)$
+-- A parked execution takes the claim under its own id again.
+UPDATE session_execution SET id = :next_id, phase = 'unknown', assistant_message_id = :assistant_message_id
+WHERE id = :id AND owner_id = :owner_id
+RETURNING id;
+
+-- name: claim_renew(id, owner_id, expires_at)$
+-- A longer lease, for an owner that still holds it.
+UPDATE session_execution SET expires_at = :expires_at WHERE id = :id AND owner_id = :owner_id AND expires_at > 0
+RETURNING id;
+
+-- name: claim_delete(id, owner_id)$
+-- Let go.
+DELETE FROM session_execution WHERE id = :id AND owner_id = :owner_id RETURNING id;
+
+-- name: claim_delete_dead(id, owner_id, expires_at)$
+-- Remove a dead claim, if it is still the one that was judged dead.
+DELETE FROM session_execution WHERE id = :id AND owner_id = :owner_id AND expires_at = :expires_at RETURNING id;
+
+-- name: claim_mark(session_id)!
+-- An interrupt was acknowledged: the owner must settle it.
+UPDATE session_execution SET interrupted = 1 WHERE session_id = :session_id;
+
+-- name: claim_expire(id, owner_id)$
+-- A graceful stop: whoever comes next may recover at once.
+UPDATE session_execution SET expires_at = 0 WHERE id = :id AND owner_id = :owner_id RETURNING id;
+
+-- name: claim_all()
+-- Every claim there is (at most one a session).
+SELECT id, session_id, owner_id, purpose, assistant_message_id, phase, interrupted, time_created, expires_at,
+       recovery_error, recovery_attempts, recovery_not_before
+FROM session_execution ORDER BY expires_at;
+
+-- name: claim_recovery_failed(id, error, not_before)!
+-- A recovery failed and is tried again later.
+UPDATE session_execution SET recovery_error = :error, recovery_attempts = recovery_attempts + 1,
+       recovery_not_before = :not_before
+WHERE id = :id;
+
+-- == recoveries ===============================================================================================================
+
+-- name: recovery_insert(execution_id, session_id, assistant_message_id, continuation_message_id, phase, wake_pending, time_created)$
+-- A recovered execution and its continuation; null where it is known.
+INSERT INTO session_recovery (execution_id, session_id, assistant_message_id, continuation_message_id, phase, wake_pending,
+                              time_created)
+VALUES (:execution_id, :session_id, :assistant_message_id, :continuation_message_id, :phase, :wake_pending, :time_created)
+ON CONFLICT (execution_id) DO NOTHING
+RETURNING execution_id;
+
+-- name: recovery_get(execution_id)^
+-- One recovery.
+SELECT execution_id, session_id, assistant_message_id, continuation_message_id, phase, wake_pending, wake_attempts,
+       recovery_error, not_before, attempt, time_created
+FROM session_recovery WHERE execution_id = :execution_id;
+
+-- name: recovery_of_continuation(continuation_message_id)^
+-- The recovery a continuation belongs to.
+SELECT execution_id, session_id, assistant_message_id, continuation_message_id, phase, wake_pending, wake_attempts,
+       recovery_error, not_before, attempt, time_created
+FROM session_recovery WHERE continuation_message_id = :continuation_message_id;
+
+-- name: recovery_waiting(session_id)^
+-- The session's recovery whose continuation is not settled.
+SELECT r.execution_id, r.session_id, r.assistant_message_id, r.continuation_message_id, r.phase, r.wake_pending, r.wake_attempts,
+       r.recovery_error, r.not_before, r.attempt, r.time_created
+FROM session_input AS i JOIN session_recovery AS r ON r.continuation_message_id = i.id
+WHERE i.session_id = :session_id AND i.outcome IS NULL AND i.promoted_seq IS NULL;
+
+-- name: recovery_scan(now)
+-- Sessions whose continuation is to be woken, most hopeful first.
+SELECT session_id FROM session_recovery
+WHERE wake_pending = 1 AND recovery_error IS NULL AND (not_before IS NULL OR not_before <= :now)
+ORDER BY wake_attempts, time_created, execution_id;
+
+-- name: recovery_list()
+-- Recoveries whose continuation waits.
+SELECT r.execution_id, r.session_id, r.assistant_message_id, r.continuation_message_id, r.phase, r.wake_pending, r.wake_attempts,
+       r.recovery_error, r.not_before, r.attempt, r.time_created
+FROM session_recovery AS r JOIN session_input AS i ON i.id = r.continuation_message_id
+WHERE i.promoted_seq IS NULL AND i.outcome IS NULL
+ORDER BY r.wake_attempts, r.time_created, r.execution_id;
+
+-- name: recovery_arm(continuation_message_id)!
+-- A person decided to go on.
+UPDATE session_recovery SET wake_pending = 1, recovery_error = NULL WHERE continuation_message_id = :continuation_message_id;
+
+-- name: recovery_settle_wake(session_id, continuation_message_id)!
+-- The continuation was promoted or withdrawn.
+UPDATE session_recovery SET wake_pending = 0
+WHERE session_id = :session_id AND continuation_message_id = :continuation_message_id AND wake_pending = 1;
+
+-- name: recovery_add_attempt(execution_id)!
+-- One more claim taken for it.
+UPDATE session_recovery SET wake_attempts = wake_attempts + 1 WHERE execution_id = :execution_id;
+
+-- name: recovery_set_error(execution_id, error)!
+-- Given up.
+UPDATE session_recovery SET recovery_error = :error, wake_pending = 0 WHERE execution_id = :execution_id;
+
+-- name: recovery_set_back_off(execution_id, not_before, attempt)!
+-- The retry back-off it died in: not earlier, and the attempts already made.
+UPDATE session_recovery SET not_before = :not_before, attempt = :attempt WHERE execution_id = :execution_id;
+
+-- name: recovery_next_time(now)$
+-- The earliest time a continuation may be woken.
+SELECT min(not_before) FROM session_recovery WHERE wake_pending = 1 AND recovery_error IS NULL AND not_before > :now;
+
+-- == approvals ================================================================================================================
+
+-- name: approval_put(session_id, message_id, call_id, execution_id, time_created, deadline)!
+-- A call waits for a person.
+INSERT INTO session_approval (session_id, message_id, call_id, execution_id, time_created, deadline)
+VALUES (:session_id, :message_id, :call_id, :execution_id, :time_created, :deadline)
+ON CONFLICT (message_id, call_id) DO NOTHING;
+
+-- name: approval_resolve(message_id, call_id, decision, by, note)!
+-- The first decision wins.
+UPDATE session_approval SET decision = :decision, by = :by, note = :note
+WHERE message_id = :message_id AND call_id = :call_id AND decision IS NULL;
+
+-- name: approval_close(session_id)!
+-- No undecided approval of the session waits any longer.
+DELETE FROM session_approval WHERE session_id = :session_id AND decision IS NULL;
+
+-- == context ==================================================================================================================
+
+-- name: epoch_get(session_id)^
+-- The frozen baseline and the values it was built from.
+SELECT baseline, snapshot, baseline_seq FROM session_context_epoch WHERE session_id = :session_id;
+
+-- name: epoch_put(session_id, baseline, snapshot, baseline_seq)!
+-- A new epoch, or a snapshot that moved on.
+INSERT INTO session_context_epoch (session_id, baseline, snapshot, baseline_seq)
+VALUES (:session_id, :baseline, :snapshot, :baseline_seq)
+ON CONFLICT (session_id) DO UPDATE SET baseline = excluded.baseline, snapshot = excluded.snapshot,
+       baseline_seq = excluded.baseline_seq;
+
+-- name: draft_put(session_id, message_id, part_id, kind, text)!
+-- What a reader has seen of an open part.
+INSERT INTO session_draft (session_id, message_id, part_id, kind, text)
+VALUES (:session_id, :message_id, :part_id, :kind, :text)
+ON CONFLICT (session_id, message_id, kind, part_id) DO UPDATE SET text = excluded.text;
+
+-- name: draft_of_session(session_id)
+-- Drafts of a session.
+SELECT message_id, part_id, kind, text FROM session_draft WHERE session_id = :session_id ORDER BY message_id, kind, part_id;
+
+-- name: draft_delete(session_id, message_id, part_id, kind)!
+-- The part ended.
+DELETE FROM session_draft
+WHERE session_id = :session_id AND message_id = :message_id AND kind = :kind AND part_id = :part_id;
+
+-- name: draft_clear(session_id)!
+-- No part of the session is open.
+DELETE FROM session_draft WHERE session_id = :session_id;
+
+-- == content ==================================================================================================================
+
+-- name: content_put(hash, bytes)!
+-- Keep bytes under their hash.
+INSERT INTO content (hash, bytes) VALUES (:hash, :bytes) ON CONFLICT (hash) DO NOTHING;
+
+-- name: content_get(hash)$
+-- The bytes of a hash.
+SELECT bytes FROM content WHERE hash = :hash;

@@ -1,0 +1,11 @@
+-- Statements that SQLite needs in its own words.
+
+-- name: sequence_lock(aggregate_id)$
+-- The last number taken, held still: the one writer is lock enough.
+SELECT seq FROM event_sequence WHERE aggregate_id = :aggregate_id;
+
+-- name: claim_fence(id, owner_id)^
+-- The claim, held still for the rest of the unit: the one writer is lock enough.
+SELECT id, session_id, owner_id, purpose, assistant_message_id, phase, interrupted, time_created, expires_at,
+       recovery_error, recovery_attempts, recovery_not_before
+FROM session_execution WHERE id = :id AND owner_id = :owner_id;
