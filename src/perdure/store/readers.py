@@ -1,0 +1,61 @@
+"""Reading: units on one consistent snapshot each, beside the writer and never in its way.
+
+Lives here: `Reader`, a connection that cannot write, opened on first use and again after the disk failed it. Not here: threads
+(`sqlite.py`). A snapshot holds back the WAL for as long as its unit runs; units are short and synchronous, so that is short.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import Any
+
+import apsw
+
+from perdure.store import port, sqlite_connection, statements
+
+
+class Reader:
+    """One reading connection. Used by one thread at a time."""
+
+    def __init__(self, place: sqlite_connection.Place) -> None:
+        """Nothing is opened yet."""
+        self._place = place
+        self._connection: apsw.Connection | None = None
+
+    def run(self, work: Any) -> Any:
+        """Run `work` on a snapshot. Raises what it raises, the database's complaints as `StoreError`."""
+        deadline = self._place.deadline()
+        while True:
+            try:
+                return self._attempt(work)
+            except sqlite_connection.BUSY as error:
+                if time.monotonic() >= deadline:
+                    raise sqlite_connection.translated(error) from error
+                time.sleep(sqlite_connection.PAUSE)
+            except apsw.Error as error:
+                if sqlite_connection.is_physical(error):
+                    self.close()
+                raise sqlite_connection.translated(error) from error
+
+    def _attempt(self, work: Any) -> Any:
+        connection = self._connection or self._open()
+        connection.execute("BEGIN")
+        try:
+            return work(self._tx)
+        finally:
+            if connection.in_transaction:
+                connection.execute("COMMIT")
+
+    def _open(self) -> apsw.Connection:
+        connection = sqlite_connection.open_reader(self._place)
+        self._tx = port.Tx(statements.load("sqlite"), connection)
+        self._connection = connection
+        return connection
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        connection, self._connection = self._connection, None
+        if connection:
+            with suppress(apsw.Error):
+                connection.close(force=True)
