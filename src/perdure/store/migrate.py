@@ -1,10 +1,10 @@
 """How a schema grows: numbered files, each in one transaction with its row and its number.
 
-Lives here: the runner over `migrations/sqlite/NNNN_what.sql`. Not here: what a table means, and any statement in use at run time.
-One migrator works at a time: each step takes the write lock first and looks at the version again, so of two processes that race
-the second finds the work done. A step that is interrupted leaves the schema as it was. Steps keep child rows and triggers: they
-add and fill. One that must rebuild a table says `-- foreign keys: off` in its first line; then nothing cascades while it works,
-and every reference is checked before it commits.
+Lives here: the runner over `migrations/sqlite/NNNN_what.sql`. Not here: what a table means, and any statement in use at run
+time. One migrator works at a time: each step takes the write lock first and looks at the version again, so of two processes
+that race the second finds the work done. A step that is interrupted leaves the schema as it was. Steps keep child rows and
+triggers: they add and fill. One that must rebuild a table says `-- foreign keys: off` in its first line; then nothing cascades
+while it works, and every reference is checked before it commits.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
 
-import apsw
-
 from perdure import errors
+from perdure.store import driver
 
 # The highest number in the folder (a test compares them), so that an up-to-date file is known without looking there.
 CURRENT = 1
@@ -62,7 +61,7 @@ def refuse_newer(version: int, current: int = CURRENT) -> None:
         raise errors.SchemaTooNew(msg)
 
 
-def migrate(connection: apsw.Connection, steps: Sequence[Migration] | None = None) -> None:
+def migrate(connection: driver.Connection, steps: Sequence[Migration] | None = None) -> None:
     """Bring the schema up to the last of `steps` (default: all there are). Raises `SchemaTooNew` before it changes anything."""
     steps = available() if steps is None else steps
     refuse_newer(connection.pragma("user_version"), len(steps))
@@ -71,7 +70,7 @@ def migrate(connection: apsw.Connection, steps: Sequence[Migration] | None = Non
             _take(connection, step, len(steps))
 
 
-def _take(connection: apsw.Connection, step: Migration, current: int) -> None:
+def _take(connection: driver.Connection, step: Migration, current: int) -> None:
     # Neither pragma has an effect inside a transaction, so they frame it.
     if step.rebuilds:
         connection.pragma("foreign_keys", False)
@@ -94,7 +93,7 @@ def _take(connection: apsw.Connection, step: Migration, current: int) -> None:
             connection.pragma("foreign_keys", True)
 
 
-def _apply(connection: apsw.Connection, step: Migration) -> None:
+def _apply(connection: driver.Connection, step: Migration) -> None:
     connection.execute(
         "CREATE TABLE IF NOT EXISTS schema_migration "
         "(version INTEGER PRIMARY KEY, name TEXT NOT NULL, time INTEGER NOT NULL)"

@@ -7,12 +7,14 @@ Lives here: `Reader`, a connection that cannot write, opened on first use and ag
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import apsw
 
-from perdure.store import port, sqlite_connection, statements
+from perdure import errors
+from perdure.store import driver, port, sqlite_connection, statements
 
 
 class Reader:
@@ -21,33 +23,40 @@ class Reader:
     def __init__(self, place: sqlite_connection.Place) -> None:
         """Nothing is opened yet."""
         self._place = place
-        self._connection: apsw.Connection | None = None
+        self._connection: driver.Connection | None = None
 
-    def run(self, work: Any) -> Any:
+    def run(self, work: Callable[[port.Tx], Any]) -> Any:
         """Run `work` on a snapshot. Raises what it raises, the database's complaints as `StoreError`."""
         deadline = self._place.deadline()
         while True:
             try:
                 return self._attempt(work)
-            except sqlite_connection.BUSY as error:
+            except driver.BUSY as error:
                 if time.monotonic() >= deadline:
-                    raise sqlite_connection.translated(error) from error
+                    raise driver.translated(error) from error
                 time.sleep(sqlite_connection.PAUSE)
+            except apsw.ReadOnlyError as error:
+                if getattr(error, "extendedresult", None) == apsw.SQLITE_READONLY:
+                    msg = "A unit that reads must not write"
+                    raise errors.Defect(msg) from error
+                self.close()
+                raise driver.translated(error) from error
             except apsw.Error as error:
-                if sqlite_connection.is_physical(error):
+                if driver.is_physical(error):
                     self.close()
-                raise sqlite_connection.translated(error) from error
+                raise driver.translated(error) from error
 
-    def _attempt(self, work: Any) -> Any:
+    def _attempt(self, work: Callable[[port.Tx], Any]) -> Any:
         connection = self._connection or self._open()
         connection.execute("BEGIN")
         try:
             return work(self._tx)
         finally:
-            if connection.in_transaction:
-                connection.execute("COMMIT")
+            with suppress(apsw.Error):  # the unit's own error says more, and there is nothing to lose
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
 
-    def _open(self) -> apsw.Connection:
+    def _open(self) -> driver.Connection:
         connection = sqlite_connection.open_reader(self._place)
         self._tx = port.Tx(statements.load("sqlite"), connection)
         self._connection = connection
@@ -58,4 +67,4 @@ class Reader:
         connection, self._connection = self._connection, None
         if connection:
             with suppress(apsw.Error):
-                connection.close(force=True)
+                connection.close()

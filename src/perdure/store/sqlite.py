@@ -1,8 +1,9 @@
 """The SQLite store: one writer that commits many units together, a few readers, and the seam they run through.
 
 Lives here: `SqliteStore` and the inline seam: units on the caller's own thread, each write its own transaction, nothing else
-between the call and its end, for a simulator that replays a schedule. Not here: the seam that threads make (`sqlite_threads.py`),
-what a commit is and what becomes of a failed one (`group_commit.py`), pragmas and errors (`sqlite_connection.py`), SQL (`sql/`).
+between the call and its end, for a simulator that replays a schedule. Not here: the seam that threads make
+(`sqlite_threads.py`), what a commit is and what becomes of a failed one (`group_commit.py`), pragmas (`sqlite_connection.py`),
+errors (`driver.py`), SQL (`sql/`).
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ class SqliteStore:
         """Open the file, creating or migrating it where need be.
 
         `busy_timeout_ms` is one wait for another process, `deadline_ms` how long a unit is tried for altogether; `probe` hears
-        begin, unit, before_commit, after_commit and delivered in the writer. Raises `StoreUnusable`, `SchemaTooNew`, `StoreBusy`.
+        begin, unit, before_commit, after_commit and delivered in the writer. Raises `StoreUnusable`, `SchemaTooNew`,
+        `StoreBusy`.
         """
         place = sqlite_connection.Place(Path(path), busy_timeout_ms, deadline_ms, vfs)
         if seam == "inline":

@@ -1,9 +1,9 @@
 """The seam that threads make: one writer thread, some reader threads, and the event loop that never waits for a disk.
 
-Lives here: queues, threads, futures, and how an outcome gets back to the loop: one call for a whole batch. Not here: what a commit
-is and what becomes of a failed one (`group_commit.py`). The writer waits for nothing but work: it takes what has arrived while it
-ran the units before, up to a bound, and commits the moment nothing more is there, so a lone writer pays no delay and a crowd shares
-each wait for the disk.
+Lives here: queues, threads, futures, and how an outcome gets back to the loop: one call for a whole batch. Not here: what a
+commit is and what becomes of a failed one (`group_commit.py`). The writer waits for nothing but work: it takes what has arrived
+while it ran the units before, up to a bound, and commits the moment nothing more is there, so a lone writer pays no delay and a
+crowd shares each wait for the disk.
 """
 
 from __future__ import annotations
