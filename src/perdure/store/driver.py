@@ -94,9 +94,9 @@ def _typed(error: apsw.Error) -> errors.PerdureError:
     if isinstance(error, apsw.FullError):
         return errors.StoreFull()
     if isinstance(error, apsw.CorruptError | apsw.NotADBError):
-        return errors.StoreCorrupt(f"The database file is damaged: {error}")
+        return errors.StoreCorrupt(f"The database file is damaged ({str(error) or type(error).__name__})")
     if isinstance(error, PHYSICAL):
-        return errors.StoreFailed(f"The disk failed to read or write: {error}")
+        return errors.StoreFailed(f"The disk failed to read or write ({str(error) or type(error).__name__})")
     if isinstance(error, apsw.TooBigError):
         return errors.TooLarge("A value is larger than the database holds")
     return errors.Defect(f"The database refused a statement: {error}")
