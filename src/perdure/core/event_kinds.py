@@ -7,7 +7,7 @@ event; the session's are in `events.py`, another aggregate may declare its own.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, dataclass_transform
 
 from perdure.core.messages import JsonObject
@@ -63,7 +63,7 @@ class Recorded(Generic[D_co]):
     created: int
     data: D_co
     metadata: JsonObject | None = None
-    position: int = -1
+    position: int = field(default=-1, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,8 +99,8 @@ class Completed:
     """The call succeeded."""
 
     input: JsonObject
-    structured: JsonObject | None
-    content: tuple[JsonObject, ...]
+    structured: JsonObject | None = None
+    content: tuple[JsonObject, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +279,7 @@ class ModelSwitched:
     seq: int
     time: MessageTime
     model: str
-    previous: str | None
+    previous: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,11 @@ formats (each adapter in `models/` owns its own) and prompts' admission. Lowerin
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from perdure.core import messages, transcript
 
 ToolChoice = Literal["auto", "none"]
 
@@ -94,3 +97,127 @@ class Request:
     tools: tuple[ToolSpec, ...] = ()
     tool_choice: ToolChoice = "auto"
     settings: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+# -- from a transcript to a request ------------------------------------------------------------------------------------------
+
+UNANSWERED = "No result was recorded: the outcome of this call is unknown."
+MAY_REPEAT = " It changes nothing that matters when repeated, so it may be made again."
+CHECK_FIRST = " It may have happened. Check its effect before making it again."
+
+
+@dataclass(frozen=True, slots=True)
+class Speaker:
+    """Whom a request is for; provider metadata only ever goes back to the same one."""
+
+    provider: str
+    model: str
+
+
+Bytes = Callable[[str], bytes | None]
+"""Gives the bytes of a content hash."""
+
+
+def lower(held: transcript.Transcript, speaker: Speaker, content: Bytes) -> tuple[Message, ...]:
+    """What the model sees of a transcript, since its last completed compaction (MSG-9)."""
+    lowered: list[Message] = []
+    for message in visible(held):
+        lowered += lower_message(message, speaker, content)
+    return tuple(lowered)
+
+
+def visible(held: transcript.Transcript) -> Sequence[messages.Message]:
+    """The messages since the last completed compaction, that one included."""
+    found = held.messages
+    start = next((i for i in range(len(found) - 1, -1, -1) if _summary(found[i])), 0)
+    return found[start:]
+
+
+def _summary(message: messages.Message) -> bool:
+    return isinstance(message, messages.Compaction) and message.status == "completed"
+
+
+def lower_message(message: messages.Message, speaker: Speaker, content: Bytes) -> list[Message]:
+    """One message as the model sees it: none, one, or an assistant with its results behind it."""
+    match message:
+        case messages.User():
+            parts = tuple(part for one in message.prompt.parts if (part := _prompt_part(one, content)))
+            return [UserMessage(parts)] if parts else []
+        case messages.Synthetic() | messages.System():
+            return [UserMessage((TextContent(message.text),))] if message.text else []
+        case messages.Compaction() if message.summary:
+            recent = f"\n\nMost recently:\n{message.recent}" if message.recent else ""
+            return [UserMessage((TextContent(f"Summary of the conversation so far:\n{message.summary}{recent}"),))]
+        case messages.Assistant():
+            return _assistant(message, speaker)
+        case _:
+            return []
+
+
+def _prompt_part(part: messages.PromptPart, content: Bytes) -> TextContent | MediaContent | None:
+    if part.type == "text":
+        return TextContent(part.text) if part.text else None
+    data = content(part.hash) if part.hash else None
+    if data is None:
+        return TextContent(f"[{part.type} {part.name or ''} is no longer available]")
+    return MediaContent(part.type, part.mime or "application/octet-stream", data, part.name)
+
+
+def _assistant(message: messages.Assistant, speaker: Speaker) -> list[Message]:
+    same = message.model == f"{speaker.provider}:{speaker.model}"
+    said: list[TextContent | ReasoningContent | CallContent] = []
+    results: list[Message] = []
+    for part in message.parts:
+        if isinstance(part, messages.ToolPart):
+            said.append(CallContent(part.call_id, part.name, _input(part), part.provider_executed))
+            results.append(_result(part))
+        elif part.text and isinstance(part, messages.TextPart):
+            said.append(TextContent(part.text))
+        elif part.text or (same and isinstance(part, messages.ReasoningPart) and part.provider_metadata):
+            said.append(_reasoning(part, same=same))
+    return [AssistantMessage(tuple(said)), *results] if said else []
+
+
+def _reasoning(part: messages.Part, *, same: bool) -> ReasoningContent | TextContent:
+    assert isinstance(part, messages.ReasoningPart)  # noqa: S101, the caller has looked
+    return ReasoningContent(part.text, part.provider_metadata) if same else TextContent(part.text)
+
+
+def _input(part: messages.ToolPart) -> messages.JsonObject:
+    return {} if isinstance(part.state, messages.Pending) else part.state.input
+
+
+def _result(part: messages.ToolPart) -> ResultMessage:
+    match part.state:
+        case messages.Completed():
+            return ResultMessage(part.call_id, part.name, _words(part.state.content))
+        case messages.Errored() if part.state.error.type != "unknown":
+            return ResultMessage(part.call_id, part.name, part.state.error.message, is_error=True)
+        case messages.Errored():
+            words = part.state.error.message + "." + _advice(part)
+            return ResultMessage(part.call_id, part.name, words, is_error=True)
+        case _:
+            return ResultMessage(part.call_id, part.name, UNANSWERED + _advice(part), is_error=True)
+
+
+def _advice(part: messages.ToolPart) -> str:
+    return CHECK_FIRST if part.effect == "write" else MAY_REPEAT
+
+
+def _words(content: tuple[messages.JsonObject, ...]) -> str:
+    return "\n".join(str(part.get("text", "")) for part in content)
+
+
+def check_pairs(lowered: Sequence[Message]) -> str | None:
+    """What is wrong with the pairing of calls and results, None if every call is followed directly by its one result, in order."""
+    owed: list[str] = []
+    for message in lowered:
+        if isinstance(message, ResultMessage):
+            if not owed or owed.pop(0) != message.call_id:
+                return f"Result of {message.call_id} stands where no call asks for it"
+            continue
+        if owed:
+            return f"Call {owed[0]} has no result directly after it"
+        if isinstance(message, AssistantMessage):
+            owed = [part.call_id for part in message.content if isinstance(part, CallContent)]
+    return f"Call {owed[0]} has no result directly after it" if owed else None

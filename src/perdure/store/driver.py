@@ -76,6 +76,8 @@ class Connection(Protocol):
 
 def translated(error: BaseException) -> BaseException:
     """What a caller above the store gets for an exception: apsw's become ours, the rest stay as they are."""
+    if isinstance(error, StopIteration):  # which neither a future nor a coroutine can raise
+        return errors.Defect("A unit of work raised StopIteration")
     if not isinstance(error, apsw.Error):
         return error
     found = _typed(error)

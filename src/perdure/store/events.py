@@ -53,8 +53,8 @@ class Events:
         """Give the aggregate another replication owner."""
         self._q.sequence_own(self._c, aggregate_id=aggregate_id, owner_id=owner_id)
 
-    def append(self, row: EventRow) -> int:
-        """Store an event; its commit position."""
+    def append(self, row: EventRow) -> int | None:
+        """Store an event; its commit position, or None where its id is in the log already."""
         position = self._q.event_append(
             self._c,
             id=row.id,
@@ -65,7 +65,8 @@ class Events:
             data=row.data,
             metadata=row.metadata,
         )
-        self.appended = self.appended or row.id
+        if position is not None:
+            self.appended = self.appended or row.id
         return position
 
     def by_id(self, event_id: str) -> EventRow | None:
@@ -87,6 +88,11 @@ class Events:
     def feed(self, after: int, limit: int) -> list[EventRow]:
         """Up to `limit` events of all aggregates after a commit position, in commit order."""
         return [EventRow(*row) for row in self._q.event_feed(self._c, after=after, limit=limit)]
+
+    def newest_of(self, aggregate_id: str, stored_type: str) -> int:
+        """The newest seq of a versioned type in the aggregate, -1 if it has none."""
+        seq = self._q.event_newest_of(self._c, aggregate_id=aggregate_id, type=stored_type)
+        return -1 if seq is None else seq
 
     def last_position(self) -> int:
         """The newest commit position, 0 for an empty log."""

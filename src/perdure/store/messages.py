@@ -51,6 +51,12 @@ class Messages:
         message = codec.load_message(*row) if row else None
         return message if isinstance(message, messages.Assistant) else None
 
+    def newest_compaction(self, session_id: str) -> messages.Compaction | None:
+        """The newest compaction, whatever became of it."""
+        row = self._q.message_newest(self._c, session_id=session_id, type="compaction")
+        message = codec.load_message(*row) if row else None
+        return message if isinstance(message, messages.Compaction) else None
+
     def page(self, session_id: str, after: int, limit: int) -> list[messages.Message]:
         """Up to `limit` messages after seq `after`, in order, assistants with their parts."""
         rows = self._q.message_page(self._c, session_id=session_id, after=after, limit=limit)

@@ -18,8 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from perdure import errors
-from perdure.store import group_commit, port, sqlite_connection
+from perdure.store import driver, group_commit, port, sqlite_connection
 from perdure.store.readers import Reader
 
 T = TypeVar("T")
@@ -62,10 +61,8 @@ def _resolve(future: asyncio.Future[Any], result: Any, error: BaseException | No
         return
     if error is None:
         future.set_result(result)
-    elif isinstance(error, StopIteration):
-        future.set_exception(errors.Defect("A unit of work raised StopIteration"))  # which no future takes
     else:
-        future.set_exception(error)
+        future.set_exception(driver.translated(error))
 
 
 class Threads:

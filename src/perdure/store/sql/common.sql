@@ -30,9 +30,10 @@ DELETE FROM event_sequence WHERE aggregate_id = :aggregate_id;
 SELECT aggregate_id, seq FROM event_sequence WHERE aggregate_id > :after ORDER BY aggregate_id LIMIT :limit;
 
 -- name: event_append(id, aggregate_id, seq, type, created, data, metadata)$
--- Store one event; answers its commit position.
+-- Store one event; answers its commit position, null where the id is in the log already.
 INSERT INTO event (id, aggregate_id, seq, type, created, data, metadata)
 VALUES (:id, :aggregate_id, :seq, :type, :created, :data, :metadata)
+ON CONFLICT (id) DO NOTHING
 RETURNING position;
 
 -- name: event_by_id(id)^
@@ -53,6 +54,10 @@ WHERE aggregate_id = :aggregate_id AND seq > :after ORDER BY seq LIMIT :limit;
 -- Events of all aggregates after a commit position.
 SELECT id, aggregate_id, seq, type, created, data, metadata, position FROM event
 WHERE position > :after ORDER BY position LIMIT :limit;
+
+-- name: event_newest_of(aggregate_id, type)$
+-- The newest seq of a type in an aggregate, null if it has none; walks backwards, for the rare hour it is asked.
+SELECT seq FROM event WHERE aggregate_id = :aggregate_id AND type = :type ORDER BY seq DESC LIMIT 1;
 
 -- name: event_last_position()$
 -- The newest commit position, null for an empty log.

@@ -1,0 +1,51 @@
+"""Durable sessions for LLM agents.
+
+This door is light on purpose: a name is loaded when it is first asked for, so that `import perdure` costs nothing and a declaration costs
+only itself.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from perdure.agent import Agent, Tool, ToolContext, tool
+    from perdure.core.events import Policy
+    from perdure.engine.perdure import Part, Perdure, Session
+    from perdure.errors import PerdureError
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Agent": "perdure.agent",
+    "Tool": "perdure.agent",
+    "ToolContext": "perdure.agent",
+    "tool": "perdure.agent",
+    "Policy": "perdure.core.events",
+    "Part": "perdure.engine.perdure",
+    "Perdure": "perdure.engine.perdure",
+    "Session": "perdure.engine.perdure",
+    "PerdureError": "perdure.errors",
+}
+
+__all__ = [
+    "Agent",
+    "Part",
+    "Perdure",
+    "PerdureError",
+    "Policy",
+    "Session",
+    "Tool",
+    "ToolContext",
+    "__version__",
+    "tool",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from its home."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'perdure' has no attribute {name!r}")
+    return getattr(importlib.import_module(home), name)

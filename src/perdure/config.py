@@ -1,0 +1,62 @@
+"""Settings: one frozen value, from arguments, `PERDURE_*` variables or a file.
+
+Lives here: names, defaults and checks of what a person may set. Not here: what is done with them (`engine/`, `server/`, `cli/`). Anything wrong
+is a `ConfigError` that names the setting.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pydantic
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from perdure import errors
+
+
+class Settings(BaseSettings):
+    """What can be set. Each field is `PERDURE_` and its name in the environment; an argument wins over that."""
+
+    model_config = SettingsConfigDict(env_prefix="PERDURE_", frozen=True, extra="ignore")
+
+    database_url: str = "./perdure.db"
+    host: str = "127.0.0.1"
+    port: int = pydantic.Field(default=7433, ge=0, le=65535)
+    token: pydantic.SecretStr | None = None
+    model: str | None = None
+    lease_seconds: float = pydantic.Field(default=30.0, gt=0, le=3600)
+    grace_seconds: float = pydantic.Field(default=10.0, ge=0, le=3600)
+    recovery_budget: int = pydantic.Field(default=3, ge=0, le=1000)
+    parallel: int = pydantic.Field(default=1000, ge=1)
+    log_level: str = "info"
+
+    @property
+    def database_path(self) -> Path:
+        """The SQLite file. Raises `ConfigError` for another kind of URL."""
+        url = self.database_url
+        for prefix in ("sqlite:///", "sqlite:"):
+            if url.startswith(prefix):
+                return Path(url.removeprefix(prefix))
+        if "://" in url:
+            scheme = url.split("://", 1)[0]
+            raise errors.ConfigError(f"PERDURE_DATABASE_URL: {scheme}:// is not supported; name a SQLite file")
+        if not url:
+            raise errors.ConfigError("PERDURE_DATABASE_URL is empty; name a SQLite file")
+        return Path(url)
+
+
+def settings(**given: Any) -> Settings:
+    """Settings from the environment, overridden by what is given and not None. Raises `ConfigError`."""
+    try:
+        return Settings(**{name: value for name, value in given.items() if value is not None})
+    except pydantic.ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        name = "_".join(str(step) for step in problem["loc"]).upper()
+        raise errors.ConfigError(f"PERDURE_{name}: {problem['msg']}") from None
+
+
+def provider_key(variable: str) -> str | None:
+    """A model provider's own variable, such as OPENAI_API_KEY; empty counts as not set."""
+    return os.environ.get(variable) or None

@@ -1,0 +1,61 @@
+"""Hostile values made recordable, at the edge where they come in (SEC-2).
+
+Lives here: `clean`, which turns whatever a tool returned into JSON that every store keeps alike, and `clean_text` for a stream. Not here:
+refusing a caller's input, which is told so instead. The result of a tool that ran is always recordable: what cannot be kept as it is gets
+replaced, and the caller learns that something was.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, cast
+
+DEPTH = 64
+
+
+def clean_text(text: str) -> str:
+    """The text with lone surrogates replaced; almost always the very same object."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    return text
+
+
+def clean(value: Any) -> tuple[Any, bool]:
+    """A JSON value equal to `value` as far as JSON can hold it, and whether anything had to be replaced."""
+    replaced: list[bool] = []
+    return _clean(value, DEPTH, replaced), bool(replaced)
+
+
+def _clean(value: Any, depth: int, replaced: list[bool]) -> Any:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        cleaned = clean_text(str(value))
+        if cleaned is not value and cleaned != value:
+            replaced.append(True)
+        return cleaned
+    if isinstance(value, int):
+        if -(2**63) <= value < 2**63:
+            return int(value)
+        replaced.append(True)
+        return str(value)
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return float(value)
+        replaced.append(True)
+        return None
+    if depth == 0:
+        replaced.append(True)
+        return "[nested too deeply]"
+    if isinstance(value, dict):
+        items = cast("dict[Any, Any]", value).items()
+        return {_clean(str(key), depth, replaced): _clean(item, depth - 1, replaced) for key, item in items}
+    if isinstance(value, list | tuple):
+        return [_clean(item, depth - 1, replaced) for item in cast("list[Any]", value)]
+    replaced.append(True)
+    try:
+        return clean_text(str(value))
+    except Exception:  # noqa: BLE001, a __str__ of someone else's may raise anything
+        return f"[{type(value).__name__}]"

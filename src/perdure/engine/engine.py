@@ -1,0 +1,143 @@
+"""Building an engine, starting and stopping it in the right order.
+
+Lives here: which organ gets which, the doorbells between them, the order of shutdown. Clock, entropy and the probe that crash tests use enter
+here and nowhere else, so that a simulated run can own them all. Not here: rules, the public face (`perdure.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from perdure import agent as agents
+from perdure import clock as clocks
+from perdure import config, errors, ids
+from perdure.core import codec
+from perdure.log import log as logs
+from perdure.log import projections
+from perdure.models import catalogue
+from perdure.models import port as models
+from perdure.runner import coordinator, drain, sweep, turn
+from perdure.session import claims, history, interruption, owner
+from perdure.store import sqlite
+from perdure.tools import function
+
+_logger = logging.getLogger("perdure.engine")
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What an engine takes from outside: time, chance, how units run and who watches the writer."""
+
+    clock: clocks.Clock = field(default_factory=clocks.SystemClock)
+    entropy: ids.Entropy = os.urandom
+    seam: Literal["thread", "inline"] = "thread"
+    probe: Callable[[str], None] | None = None
+
+
+class Engine:
+    """The running organs of one process."""
+
+    def __init__(
+        self,
+        settings: config.Settings,
+        declared: Sequence[agents.Agent],
+        own_models: Mapping[str, models.Model] | None = None,
+        world: World | None = None,
+    ) -> None:
+        """Check what was declared; opens nothing. Raises `ConfigError`, `UnknownModel`."""
+        self.settings, self.world = settings, world or World()
+        self.epoch = ids.mint("epoch", self.world.entropy)
+        self.owner_id = owner.mint(self.world.entropy)
+        self.models = catalogue.Catalogue(config.provider_key, own_models)
+        self.agents = {one.name: self._ready(one) for one in declared}
+        if len(self.agents) < len(declared):
+            raise errors.ConfigError("Two agents have the same name")
+        self._sweeping: asyncio.Task[None] | None = None
+
+    def _ready(self, one: agents.Agent) -> turn.Ready:
+        if isinstance(one.model, str):
+            self.models.check(one.model)
+        return turn.Ready(one, {tool.name: function.Bound(tool) for tool in one.tools})
+
+    async def start(self) -> None:
+        """Open the database, recover what dead owners left, begin to sweep. Raises `StoreUnusable`, `SchemaTooNew`."""
+        world = self.world
+        self.store = await sqlite.SqliteStore.open(self.settings.database_path, seam=world.seam, probe=world.probe)
+        self.log = logs.Log(
+            self.store,
+            clock=world.clock,
+            entropy=world.entropy,
+            registry=codec.session_registry(),
+            projectors=(projections.project,),
+        )
+        self.claims = claims.Claims(
+            self.log,
+            world.clock,
+            world.entropy,
+            self.owner_id,
+            lease_ms=int(self.settings.lease_seconds * 1000),
+            budget=self.settings.recovery_budget,
+        )
+        self.histories = history.Histories(self.log)
+        self.parts = turn.Parts(
+            self.log,
+            world.clock,
+            world.entropy,
+            self.claims,
+            self.histories,
+            self.agents,
+            self.models.resolve,
+        )
+        self.coordinator = coordinator.Coordinator[str](
+            self._drain, failed=self._drain_failed, parallel=self.settings.parallel
+        )
+        self._sweep = sweep.Sweep(
+            self.log,
+            world.clock,
+            self.owner_id,
+            ring=self.coordinator.wake,
+            interrupt=self.coordinator.interrupt,
+        )
+        self._stop_foreign = self.store.on_foreign_commit(self._sweep.soon)
+        self._sweeping = asyncio.create_task(self._sweep.run())
+
+    async def stop(self) -> None:
+        """Let running steps finish within the grace period, leave the rest to whoever comes next, close everything."""
+        if self._sweeping is None:
+            return
+        self._stop_foreign()
+        self._sweeping.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._sweeping
+        self._sweeping = None
+        await self.coordinator.close(self.settings.grace_seconds)
+        self.log.close()
+        await self.models.close()
+        await self.store.close()
+
+    # -- doorbells ---------------------------------------------------------------------------------------------------------
+
+    def ring(self, session_id: str) -> None:
+        """A session has stored intent to run: advisory, the sweep rings again if this is lost."""
+        self.coordinator.wake(session_id)
+
+    async def interrupt(self, session_id: str, reason: str, execution_id: str | None = None) -> bool:
+        """Record an interrupt, then stop what runs here; whether there was anything to stop."""
+        found = await self.log.transact(lambda unit: interruption.request(unit, session_id, reason, execution_id))
+        if found:
+            self.coordinator.interrupt(session_id)
+        return found
+
+    async def _drain(self, busy: coordinator.Busy[str]) -> None:
+        await drain.drain(self.parts, busy)
+
+    def _drain_failed(self, session_id: str, error: Exception) -> None:
+        _logger.error(
+            "drain failed; its lease ends and recovery follows", extra={"session_id": session_id}, exc_info=error
+        )

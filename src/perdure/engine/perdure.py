@@ -1,0 +1,291 @@
+"""The public face: `Perdure` and the sessions it holds.
+
+Lives here: the nouns a user's code works with, embedded in their process. Not here: rules and wiring; each verb is a unit of a service and a ring of
+the doorbell after it. The client for a remote server has the same nouns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from perdure import agent as agents
+from perdure import config, errors, ids
+from perdure.core import events, messages
+from perdure.engine.engine import Engine, World
+from perdure.log.log import Synced
+from perdure.models import port as models
+from perdure.session import admission, sessions, status
+from perdure.session.admission import Receipt
+from perdure.store.inbox import InputRow
+from perdure.store.sessions import SessionRow
+
+SETTLING = (events.ExecutionEnded, events.PromptWithdrawn)
+
+
+class Perdure:
+    """An engine in this process: `async with Perdure(agents=[…]) as app`.
+
+    `database` is a SQLite file (default PERDURE_DATABASE_URL, else ./perdure.db); `models` are models of your own by
+    `provider:name`. Several processes may work on one file at once.
+    """
+
+    def __init__(
+        self,
+        agents: Sequence[agents.Agent] = (),
+        *,
+        database: str | None = None,
+        models: Mapping[str, models.Model] | None = None,
+        settings: config.Settings | None = None,
+        world: World | None = None,
+    ) -> None:
+        """Check what is declared; nothing is opened yet. Raises `ConfigError`, `UnknownModel`."""
+        chosen = settings or config.settings()
+        if database is not None:
+            chosen = chosen.model_copy(update={"database_url": database})
+        self.engine = Engine(chosen, agents, models, world)
+        self.sessions = Sessions(self.engine)
+
+    async def __aenter__(self) -> Self:
+        """Open the database and take up whatever was left unfinished. Raises `StoreUnusable`, `SchemaTooNew`."""
+        await self.engine.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop gracefully."""
+        await self.engine.stop()
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some sessions, newest first, and where the next page starts."""
+
+    data: list[SessionRow]
+    next: tuple[int, str] | None
+
+
+class Sessions:
+    """The sessions of an engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        """Work on `engine`."""
+        self._engine = engine
+
+    async def create(
+        self,
+        agent: str | None = None,
+        *,
+        id: str | None = None,
+        title: str | None = None,
+        metadata: messages.JsonObject | None = None,
+        model: str | None = None,
+        policy: events.Policy | None = None,
+    ) -> Session:
+        """Create a session, or find the one created with the same id and settings.
+
+        `agent` may be left out where there is just one. Raises `UnknownAgent`, `UnknownModel`, `InvalidId`, `SessionConflict`,
+        `SessionGone`.
+        """
+        engine = self._engine
+        session_id = ids.mint("ses", engine.world.entropy) if id is None else ids.check("Session id", id)
+        if title is not None and "\x00" in title:
+            raise errors.InvalidInput("title must not contain NUL")
+        if model is not None:
+            engine.models.check(model)
+        created = events.SessionCreated(
+            session_id=session_id,
+            agent=self._agent(agent),
+            model=model,
+            title=title,
+            metadata=metadata,
+            policy=policy,
+        )
+        row = await engine.log.transact(lambda unit: sessions.create(unit, created))
+        return Session(engine, row.id)
+
+    def _agent(self, name: str | None) -> str:
+        known = self._engine.agents
+        if name is None and len(known) == 1:
+            return next(iter(known))
+        if name is None or name not in known:
+            asked = "Name an agent" if name is None else f"There is no agent {name!r} here"
+            raise errors.UnknownAgent(f"{asked}; there are: {', '.join(sorted(known)) or 'none'}")
+        return name
+
+    async def get(self, session_id: str) -> Session:
+        """A session by id. Raises `SessionNotFound`, `SessionGone`."""
+        await self._engine.store.read(lambda tx: sessions.get(tx, session_id))
+        return Session(self._engine, session_id)
+
+    async def list(self, *, limit: int = 50, before: tuple[int, str] | None = None) -> Page:
+        """Sessions, newest first."""
+        start = before or (2**62, "")
+        found = await self._engine.store.read(lambda tx: tx.sessions.page(start, limit + 1))
+        more = len(found) > limit
+        found = found[:limit]
+        return Page(found, (found[-1].time_created, found[-1].id) if more else None)
+
+
+class Session:
+    """One session. Cheap: an id and its engine."""
+
+    def __init__(self, engine: Engine, session_id: str) -> None:
+        """Use `Sessions.create` or `Sessions.get`."""
+        self._engine, self.id = engine, session_id
+
+    async def info(self) -> SessionRow:
+        """Its settings and totals."""
+        return await self._engine.store.read(lambda tx: sessions.get(tx, self.id))
+
+    # -- prompts -----------------------------------------------------------------------------------------------------------
+
+    async def prompt(
+        self,
+        prompt: str | Sequence[Part],
+        *,
+        id: str | None = None,
+        delivery: messages.Delivery = "steer",
+        resume: bool = True,
+    ) -> Receipt:
+        """Admit a prompt; it is durable when this returns, and safe to send again under the same `id`.
+
+        `delivery`: `steer` joins the open turn at its next step, `queue` waits for a turn of its own. `resume=False` admits only.
+        Raises `PromptConflict` for another prompt under that id, `InvalidId`, `InvalidInput`, `SessionNotFound`, `SessionGone`.
+        """
+        if delivery not in {"steer", "queue"}:
+            raise errors.InvalidInput(f"delivery must be steer or queue, not {delivery!r}")
+        message_id = ids.mint("msg", self._engine.world.entropy) if id is None else ids.check("Prompt id", id)
+        parts = [Part("text", text=prompt)] if isinstance(prompt, str) else list(prompt)
+        if not any(part.text or part.data for part in parts):
+            raise errors.InvalidInput("The prompt is empty")
+
+        def work(unit: admission.Unit) -> admission.Admitted:
+            stored = tuple(part.store(unit) for part in parts)
+            return admission.admit(unit, self.id, message_id, messages.Prompt(stored), delivery, resume=resume)
+
+        return self._rung(await self._engine.log.transact(work))
+
+    def _rung(self, admitted: admission.Admitted) -> Receipt:
+        if admitted.ring:
+            self._engine.ring(self.id)
+        return admitted.receipt
+
+    async def receipt(self, message_id: str) -> Receipt:
+        """What became of a prompt. Raises `PromptNotFound`, `SessionNotFound`."""
+
+        def work(tx: Any) -> Receipt:
+            sessions.get(tx, self.id)
+            return admission.receipt_of(tx, self.id, message_id)
+
+        return await self._engine.store.read(work)
+
+    async def inbox(self) -> list[InputRow]:
+        """Inputs that wait, in admission order."""
+        return await self._engine.store.read(lambda tx: tx.inbox.pending(self.id))
+
+    async def cancel(self, message_id: str) -> Receipt:
+        """Withdraw a waiting prompt. Raises `PromptNotFound`, `LifecycleConflict`."""
+        return await self._engine.log.transact(lambda unit: admission.cancel(unit, self.id, message_id))
+
+    async def change_delivery(self, message_id: str, delivery: messages.Delivery) -> Receipt:
+        """Deliver a waiting prompt otherwise. Raises `PromptNotFound`, `LifecycleConflict`."""
+        return await self._engine.log.transact(
+            lambda unit: admission.change_delivery(unit, self.id, message_id, delivery)
+        )
+
+    async def retry(self, message_id: str) -> Receipt:
+        """Run a failed or interrupted prompt again. Raises `PromptNotFound`, `LifecycleConflict`."""
+        return self._rung(await self._engine.log.transact(lambda unit: admission.retry(unit, self.id, message_id)))
+
+    async def resume(self) -> None:
+        """Run whatever waits, a recovery that awaits a decision included."""
+        if await self._engine.log.transact(lambda unit: admission.resume(unit, self.id)):
+            self._engine.ring(self.id)
+
+    async def interrupt(self, reason: str = "interrupt") -> bool:
+        """Stop the open turn for good; whether there was one. Waiting inputs stay."""
+        return await self._engine.interrupt(self.id, reason)
+
+    async def wait(self, message_id: str | None = None, *, timeout: float | None = None) -> Receipt | None:
+        """Wait until a prompt is settled and give its receipt; without an id, until the session is idle.
+
+        `timeout` in seconds; on time-out the receipt as it is. Raises `PromptNotFound`, `SessionNotFound`.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                await self._until_settled(message_id)
+        except TimeoutError:
+            pass
+        return None if message_id is None else await self.receipt(message_id)
+
+    async def _until_settled(self, message_id: str | None) -> None:
+        last = await self._engine.log.last_seq(self.id)
+        async with aclosing(self._engine.log.follow(self.id, last)) as following:
+            if await self._settled(message_id):
+                return
+            async for event in following:
+                if isinstance(event, events.Recorded) and isinstance(event.data, SETTLING):
+                    if await self._settled(message_id):
+                        return
+
+    async def _settled(self, message_id: str | None) -> bool:
+        if message_id is None:
+            return (await self.status()).status == "idle"
+        return (await self.receipt(message_id)).state == "settled"
+
+    # -- reading -----------------------------------------------------------------------------------------------------------
+
+    async def messages(self, *, after: int = -1, limit: int = 200) -> list[messages.Message]:
+        """The transcript after a seq, in order, assistants with their parts."""
+
+        def work(tx: Any) -> list[messages.Message]:
+            sessions.get(tx, self.id)
+            return tx.messages.page(self.id, after, limit)
+
+        return await self._engine.store.read(work)
+
+    async def status(self) -> status.Status:
+        """What the session is doing."""
+        now = self._engine.world.clock.now_ms()
+        return await self._engine.store.read(lambda tx: status.status_of(tx, self.id, now))
+
+    async def events(
+        self, *, after: int = -1, follow: bool = True, signals: bool = False
+    ) -> AsyncGenerator[events.Event, None]:
+        """Facts after a seq, in order; with `follow` also those to come, with `signals` also live text. Close it when done."""
+        async with aclosing(self._engine.log.follow(self.id, after, signals=signals)) as following:
+            end = await self._engine.log.last_seq(self.id)
+            if not follow and end <= after:
+                return
+            async for event in following:
+                if isinstance(event, Synced):
+                    if not follow:
+                        return
+                    continue
+                yield event
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of a prompt: text, or the bytes of an image or file."""
+
+    type: str
+    text: str | None = None
+    data: bytes | None = None
+    mime: str | None = None
+    name: str | None = None
+
+    def store(self, unit: admission.Unit) -> messages.PromptPart:
+        """Keep the bytes under their hash and give the part that refers to them."""
+        if self.type == "text":
+            return messages.PromptPart("text", text=self.text or "")
+        if self.type not in {"image", "file"} or self.data is None:
+            raise errors.InvalidInput(f"A part is text, or an image or file with data; not {self.type!r}")
+        kind = "image" if self.type == "image" else "file"
+        return messages.PromptPart(kind, mime=self.mime, name=self.name, hash=unit.tx.content.put(self.data))

@@ -1,0 +1,243 @@
+"""The durable log: publish, transact, read, follow.
+
+Lives here: running units of work on the store and announcing what they appended, after commit and in commit order; reading and following
+an aggregate without gap or repeat. Replay is in `replay.py`. Not here: any session rule, any SQL, fan-out itself (`live.py`).
+
+A publish never loses its announcement: the store calls back on the loop in commit order, whether or not the publisher still waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from perdure import clock as clocks
+from perdure import errors, ids
+from perdure.core import codec, events
+from perdure.log import live
+from perdure.log.unit import CommitHook, Projector, Unit
+from perdure.store import events as rows
+from perdure.store import port
+
+T = TypeVar("T")
+D = TypeVar("D")
+PAGE = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """The boundary between history and live: everything up to `seq` has been given."""
+
+    seq: int
+
+
+class Log:
+    """The log of one store, as one process sees it."""
+
+    def __init__(
+        self,
+        store: port.Store,
+        *,
+        clock: clocks.Clock,
+        entropy: ids.Entropy,
+        registry: codec.Registry,
+        projectors: Sequence[Projector] = (),
+    ) -> None:
+        """Work on `store`; `projectors` run in this order inside every append."""
+        self.store, self.clock, self.registry = store, clock, registry
+        self.live = live.Live()
+        self._entropy, self._projectors = entropy, tuple(projectors)
+        self._stop_foreign = store.on_foreign_commit(self.live.ring_all)
+
+    def close(self) -> None:
+        """Stop watching for other processes."""
+        self._stop_foreign()
+
+    # -- writing -----------------------------------------------------------------------------------------------------------
+
+    async def transact(
+        self, work: Callable[[Unit], T], *, committed: Callable[[Sequence[events.Recorded[Any]]], None] | None = None
+    ) -> T:
+        """Run one unit of work, announce what it appended, return what it returned.
+
+        `work` is pure but for its unit and may run more than once. `committed` hears what was appended right after the commit, in
+        commit order, before anybody else and whether or not the caller still waits. Raises what `work` raises, and the store's
+        errors; then nothing of the unit is left and nobody was told.
+        """
+        now, base_id = self.clock.now_ms(), ids.mint("evt", self._entropy)
+        waits: list[asyncio.Future[None]] = []
+
+        def run(tx: port.Tx) -> tuple[T, Unit]:
+            unit = Unit(tx, now, base_id, self._projectors)
+            return work(unit), unit
+
+        def announce(outcome: tuple[T, Unit]) -> None:
+            if committed:
+                committed(outcome[1].appended)
+            waits.extend(self.live.announce(outcome[1].appended))
+            for aggregate_id in outcome[1].removed:
+                self.live.end(aggregate_id)
+
+        result, unit = await self.store.write(run, committed=announce)
+        if waits and not any(self.live.inside_listener(event.aggregate_id) for event in unit.appended):
+            await asyncio.gather(*waits)
+        return result
+
+    async def publish(
+        self,
+        payload: D,
+        *,
+        event_id: str | None = None,
+        metadata: dict[str, Any] | None = None,
+        commit: CommitHook | None = None,
+        fence: Callable[[port.Tx], object] | None = None,
+    ) -> events.Recorded[D]:
+        """Append one durable fact (LOG-1).
+
+        `fence` runs first and raises where a claim is lost; `commit(tx, seq)` runs after the projectors. Raises
+        `InvalidDurableEvent` for an ephemeral payload with a hook, and for an id that is in the log already.
+        """
+        if getattr(payload, "aggregate_field", None) is None:
+            detail = "Local commit hooks require a durable event" if commit else "Only durable events enter the log"
+            raise errors.InvalidDurableEvent(detail)
+
+        def work(unit: Unit) -> events.Recorded[D]:
+            if fence:
+                fence(unit.tx)
+            return unit.append(payload, event_id=event_id, metadata=metadata, hook=commit)
+
+        return await self.transact(work)
+
+    async def publish_many(
+        self, payloads: Sequence[Any], *, event_ids: Sequence[str] | None = None
+    ) -> list[events.Recorded[Any]]:
+        """Append several facts of one aggregate atomically, with contiguous seqs (LOG-5)."""
+        if len({codec.aggregate_of(payload) for payload in payloads}) > 1:
+            msg = "publish_many takes events of one aggregate"
+            raise errors.InvalidDurableEvent(msg)
+        if event_ids is not None and (len(event_ids) != len(payloads) or len(set(event_ids)) != len(event_ids)):
+            msg = "publish_many takes one id for each event, none twice"
+            raise errors.InvalidDurableEvent(msg)
+        chosen: Sequence[str | None] = event_ids or [None] * len(payloads)
+
+        def work(unit: Unit) -> list[events.Recorded[Any]]:
+            return [unit.append(payload, event_id=one) for payload, one in zip(payloads, chosen, strict=True)]
+
+        return await self.transact(work)
+
+    async def signal(self, payload: Any) -> None:
+        """Announce an ephemeral signal of a session to listeners, followers and channels."""
+        await self.live.signal(payload.session_id, self._announced(payload))
+
+    def signal_nowait(self, payload: Any) -> None:
+        """The same for followers and channels only."""
+        self.live.signal_nowait(payload.session_id, self._announced(payload))
+
+    def _announced(self, payload: Any) -> events.Announced[Any]:
+        return events.Announced(ids.mint("evt", self._entropy), self.clock.now_ms(), payload)
+
+    # -- reading -----------------------------------------------------------------------------------------------------------
+
+    def recorded(self, row: rows.EventRow) -> events.Recorded[Any]:
+        """A stored row as an event, upcast to the latest version."""
+        payload = self.registry.upcast(self.registry.decode(row.type, row.data))
+        metadata = codec.load_object(row.metadata)
+        return events.Recorded(row.id, row.aggregate_id, row.seq, row.created, payload, metadata, row.position)
+
+    async def last_seq(self, aggregate_id: str) -> int:
+        """The aggregate's last seq, -1 for an empty log."""
+        return (await self.store.read(lambda tx: tx.events.sequence(aggregate_id)))[0]
+
+    async def read(self, aggregate_id: str, after: int = -1, limit: int = PAGE) -> list[events.Recorded[Any]]:
+        """Up to `limit` facts after seq `after`. Raises `CursorBeyondEnd`."""
+
+        def work(tx: port.Tx) -> tuple[list[rows.EventRow], int]:
+            found = tx.events.page(aggregate_id, after, limit)
+            return found, (found[-1].seq if found else tx.events.sequence(aggregate_id)[0])
+
+        found, last = await self.store.read(work)
+        if after > last:
+            raise errors.CursorBeyondEnd(after, last)
+        return [self.recorded(row) for row in found]
+
+    async def follow(
+        self, aggregate_id: str, after: int = -1, *, signals: bool = False, page: int = PAGE
+    ) -> AsyncGenerator[events.Event | Synced, None]:
+        """History after seq `after`, one `Synced` at its end (none for an empty log), then every later fact; no gap, no repeat.
+
+        With `signals` also the ephemeral ones, as they come. Ends when the aggregate is removed. Raises `CursorBeyondEnd`.
+        """
+        with self.live.following(aggregate_id, signals=signals) as follower:
+            last = await self.last_seq(aggregate_id)
+            if after > last:
+                raise errors.CursorBeyondEnd(after, last)
+            cursor = after
+            async with aclosing(self._pages(aggregate_id, cursor, last, page)) as history:
+                async for event in history:
+                    cursor = event.seq
+                    yield event
+            if last >= 0:
+                yield Synced(last)
+            async with aclosing(self._tail(follower, aggregate_id, max(cursor, last), page)) as tail:
+                async for item in tail:
+                    yield item
+
+    async def _pages(
+        self, aggregate_id: str, after: int, end: int | None, page: int
+    ) -> AsyncGenerator[events.Recorded[Any], None]:
+        """Facts from the database after `after`, to `end` or to whatever the end is."""
+        cursor = after
+        while end is None or cursor < end:
+            limit = page if end is None else min(page, end - cursor)
+            found = await self.store.read(
+                lambda tx, cursor=cursor, limit=limit: tx.events.page(aggregate_id, cursor, limit)
+            )
+            for row in found:
+                yield self.recorded(row)
+            if len(found) < limit:
+                return
+            cursor = found[-1].seq
+
+    async def _tail(
+        self, follower: live.Follower, aggregate_id: str, cursor: int, page: int
+    ) -> AsyncGenerator[events.Event, None]:
+        """What comes after the history: from memory while that is contiguous, else from the database."""
+        while True:
+            if follower.reread:
+                follower.reread = False
+                follower.buffer.clear()
+                async with aclosing(self._pages(aggregate_id, cursor, None, page)) as missed:
+                    async for event in missed:
+                        cursor = event.seq
+                        yield event
+            while follower.buffer and not follower.reread:
+                item = follower.buffer.popleft()
+                if isinstance(item, events.Announced):
+                    yield item
+                elif item.seq == cursor + 1:
+                    cursor = item.seq
+                    yield item
+                elif item.seq > cursor:
+                    follower.reread = True
+            if follower.reread:
+                continue
+            if follower.ended:
+                return
+            await follower.wait()
+
+    async def feed(self, after: int = 0, *, page: int = PAGE) -> AsyncGenerator[events.Recorded[Any], None]:
+        """Facts of every aggregate after a commit position, then every later one; order holds within each aggregate."""
+        with self.live.following(None) as follower:
+            cursor = after
+            while True:
+                follower.buffer.clear()
+                follower.reread = False
+                found = await self.store.read(lambda tx, cursor=cursor: tx.events.feed(cursor, page))
+                for row in found:
+                    cursor = row.position
+                    yield self.recorded(row)
+                if len(found) < page and not follower.buffer and not follower.reread:
+                    await follower.wait()

@@ -1,0 +1,88 @@
+"""One unit of work on the log: a transaction that facts can be appended to.
+
+Lives here: `Unit`, whose `append` numbers a fact, projects it and stores it (LOG-1), all on the caller's transaction. Not here: running
+units, announcing them (`log.py`). A unit may run again from the start; its ids and its time are fixed before the first run, so the
+second writes the very same facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from perdure import errors
+from perdure.core import codec, events
+from perdure.store import events as rows
+from perdure.store import port
+
+D = TypeVar("D")
+Projector = Callable[[port.Tx, events.Recorded[Any]], None]
+CommitHook = Callable[[port.Tx, int], None]
+
+
+@dataclass(slots=True)
+class Unit:
+    """A running unit of work: the transaction, its time (epoch ms) and the facts it has appended so far."""
+
+    tx: port.Tx
+    now: int
+    base_id: str
+    projectors: Sequence[Projector]
+    appended: list[events.Recorded[Any]] = field(default_factory=list[events.Recorded[Any]])
+    removed: list[str] = field(default_factory=list[str])
+
+    def append(
+        self,
+        payload: D,
+        *,
+        event_id: str | None = None,
+        metadata: dict[str, Any] | None = None,
+        hook: CommitHook | None = None,
+    ) -> events.Recorded[D]:
+        """Number, project and store one durable fact.
+
+        Raises `InvalidDurableEvent` where the id is in the log already, and whatever a projector or the hook raises; the
+        whole unit is then rolled back.
+        """
+        aggregate_id = codec.aggregate_of(payload)
+        chosen = event_id or self._fresh_id()
+        seq = self.tx.events.next_seq(aggregate_id)
+        recorded = events.Recorded(chosen, aggregate_id, seq, self.now, payload, metadata)
+        self.store(recorded, hook)
+        return recorded
+
+    def store(self, recorded: events.Recorded[Any], hook: CommitHook | None = None) -> None:
+        """Project a numbered fact and store it."""
+        for project in self.projectors:
+            project(self.tx, recorded)
+        if hook:
+            hook(self.tx, recorded.seq)
+        row = rows.EventRow(
+            recorded.id,
+            recorded.aggregate_id,
+            recorded.seq,
+            codec.versioned(type(recorded.data)),
+            recorded.created,
+            codec.dump(recorded.data),
+            codec.dump_optional(recorded.metadata),
+            -1,
+        )
+        if self.tx.events.append(row) is None:
+            raise duplicate_id(self.tx, recorded.id)
+        self.appended.append(recorded)
+
+    def remove(self, aggregate_id: str) -> None:
+        """Forget an aggregate's log; the last act of the unit that deletes it."""
+        self.tx.events.remove(aggregate_id)
+        self.removed.append(aggregate_id)
+
+    def _fresh_id(self) -> str:
+        return f"{self.base_id}{len(self.appended):x}"
+
+
+def duplicate_id(tx: port.Tx, event_id: str) -> errors.InvalidDurableEvent:
+    """The refusal of an id that is in the log at another position (LOG-4)."""
+    known = tx.events.by_id(event_id)
+    where = f" at aggregate {known.aggregate_id} sequence {known.seq}" if known else ""
+    return errors.InvalidDurableEvent(f"Event {event_id} already exists{where}")

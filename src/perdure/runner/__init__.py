@@ -1,0 +1,1 @@
+"""The loop: one busy period per session, turn by turn, step by step."""

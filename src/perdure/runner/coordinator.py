@@ -1,0 +1,157 @@
+"""One busy period per key, with a doorbell.
+
+Lives here: a generic organ that knows nothing of sessions. `wake` starts a drain of a key or makes the running one be followed by another;
+`run` joins or starts a forced one and waits; `interrupt` cancels the running one, once, and says why. However often and from wherever the
+bell rings, a key has at most one drain, and a ring during settlement or clean-up is kept for a successor (EX-6). Imports nothing of ours.
+
+Why a task of its own per drain: cancelling it is then the whole of interrupting, and a drain's context never leaks into the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(slots=True)
+class Busy(Generic[K]):
+    """One drain, as its body sees it. `reason` is why it was cancelled, None while it was not."""
+
+    key: K
+    forced: bool
+    slots: asyncio.Semaphore
+    reason: str | None = None
+
+    @contextlib.asynccontextmanager
+    async def aside(self) -> AsyncIterator[None]:
+        """Give the slot to another key while waiting on one."""
+        self.slots.release()
+        try:
+            yield
+        finally:
+            await self.slots.acquire()
+
+
+@dataclass(slots=True)
+class _Entry(Generic[K]):
+    """The busy period of a key: the drain that runs, and what is to follow it."""
+
+    busy: Busy[K]
+    task: asyncio.Task[None] | None = None
+    again: bool = False
+    waiters: list[asyncio.Future[None]] = field(default_factory=list[asyncio.Future[None]])
+    next_waiters: list[asyncio.Future[None]] = field(default_factory=list[asyncio.Future[None]])
+
+
+class Coordinator(Generic[K]):
+    """Runs `drain(busy)` for each key that is rung; `failed(key, error)` hears of drains that raised."""
+
+    def __init__(
+        self,
+        drain: Callable[[Busy[K]], Awaitable[None]],
+        *,
+        failed: Callable[[K, Exception], None],
+        parallel: int = 1000,
+    ) -> None:
+        """Run at most `parallel` drains at once."""
+        self._drain, self._failed = drain, failed
+        self._slots = asyncio.Semaphore(parallel)
+        self._entries: dict[K, _Entry[K]] = {}
+        self._periods: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    def active(self) -> list[K]:
+        """The keys that are busy."""
+        return list(self._entries)
+
+    def wake(self, key: K) -> None:
+        """Ring: start a drain, or have the running one followed by another. Does nothing once closed."""
+        if self._closed:
+            return
+        entry = self._entries.get(key)
+        if entry:
+            entry.again = True
+        else:
+            self._start(key, forced=False)
+
+    async def run(self, key: K) -> None:
+        """Join the running drain, or start a forced one, and wait for its end. Raises what it raises.
+
+        Cancelling the wait does not cancel the drain. A drain being interrupted is not joined: a forced successor follows it.
+        """
+        if self._closed:
+            return
+        entry = self._entries.get(key) or self._start(key, forced=True)
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        (entry.next_waiters if entry.busy.reason else entry.waiters).append(waiter)
+        await waiter
+
+    def interrupt(self, key: K, reason: str = "interrupt") -> bool:
+        """Cancel the running drain and forget rings before this one; False where nothing runs or it is cancelled already."""
+        entry = self._entries.get(key)
+        if entry is None or entry.busy.reason or entry.task is None:
+            return False
+        entry.busy.reason = reason
+        entry.again = False
+        entry.task.cancel()
+        return True
+
+    async def close(self, grace_s: float, reason: str = "shutdown") -> None:
+        """Start nothing more, give drains `grace_s` seconds, then cancel what still runs and wait for its clean-up."""
+        self._closed = True
+        for entry in self._entries.values():
+            entry.again = False
+        periods = set(self._periods)
+        if periods:
+            await asyncio.wait(periods, timeout=grace_s)
+        for key in self.active():
+            self.interrupt(key, reason)
+        await asyncio.gather(*self._periods, return_exceptions=True)
+
+    def _start(self, key: K, *, forced: bool) -> _Entry[K]:
+        entry = self._entries[key] = _Entry(Busy(key, forced, self._slots))
+        period = asyncio.get_running_loop().create_task(self._period(entry))
+        self._periods.add(period)
+        period.add_done_callback(self._periods.discard)
+        return entry
+
+    async def _period(self, entry: _Entry[K]) -> None:
+        """Drain after drain until nobody rang in between. A loop, so that any number of self-wakes costs no stack."""
+        key = entry.busy.key
+        while True:
+            async with self._slots:
+                if entry.busy.reason is None:
+                    entry.task = asyncio.get_running_loop().create_task(self._run(entry.busy))
+                    await asyncio.wait({entry.task})
+            self._settle(entry)
+            if not (entry.again or entry.next_waiters) or (self._closed and not entry.next_waiters):
+                del self._entries[key]
+                return
+            entry.busy = Busy(key, bool(entry.next_waiters), self._slots)
+            entry.waiters, entry.next_waiters, entry.again, entry.task = entry.next_waiters, [], False, None
+
+    async def _run(self, busy: Busy[K]) -> None:
+        await self._drain(busy)
+
+    def _settle(self, entry: _Entry[K]) -> None:
+        """Tell those who waited how the drain ended."""
+        task = entry.task
+        cancelled = task is None or task.cancelled()
+        error = None if task is None or task.cancelled() else task.exception()
+        if isinstance(error, Exception):
+            self._failed(entry.busy.key, error)
+        for waiter in entry.waiters:
+            if waiter.done():
+                continue
+            if error:
+                waiter.set_exception(error)
+            elif cancelled and entry.busy.reason is None:
+                waiter.cancel()
+            else:
+                waiter.set_result(None)
+        entry.waiters = []

@@ -1,0 +1,83 @@
+"""One busy period of a session: promote, step, again, until nothing is eligible.
+
+Lives here: the order of things, as a short list of steps. Each commit it asks for stands in `boundary.py`; what happens inside a step in
+`step.py`. Not here: when a drain starts (`coordinator.py`, `sweep.py`). Ways out: nothing left, the claim lost, an interrupt settled, a
+graceful stop. Whatever else goes wrong ends the turn failed; a defect is never left to recovery if the database still answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from perdure import errors
+from perdure.runner import boundary, step
+from perdure.runner.coordinator import Busy
+from perdure.runner.turn import Parts, Turn
+from perdure.session import claims, context
+
+_logger = logging.getLogger("perdure.runner")
+
+
+async def drain(parts: Parts, busy: Busy[str]) -> None:
+    """Run a session until nothing is eligible. A live owner elsewhere is no failure: it goes on there."""
+    try:
+        held = await parts.claims.acquire(busy.key, forced=busy.forced)
+        if held:
+            async with parts.claims.keep(held):
+                await _Drain(parts, busy, held).run()
+    except errors.ClaimRefused:
+        return
+    except errors.ClaimLost:
+        _logger.warning("claim lost", extra={"session_id": busy.key})
+
+
+class _Drain:
+    """The busy period while it runs."""
+
+    def __init__(self, parts: Parts, busy: Busy[str], held: claims.Held) -> None:
+        self.parts, self.busy, self.held = parts, busy, held
+        self.turn: Turn | None = None
+
+    async def run(self) -> None:
+        """Turn after turn under one claim."""
+        while self.held.open:
+            try:
+                await self._run_turn()
+            except claims.Interrupted:
+                await self._settle_interrupt()
+            except asyncio.CancelledError:
+                if self.held.lost or self.busy.reason is None:
+                    raise
+                await (self._stop() if self.busy.reason == "shutdown" else self._settle_interrupt())
+            except context.ContextBlocked as blocked:
+                _logger.warning("context blocked", extra={"session_id": self.busy.key, "cause": str(blocked)})
+                await self.parts.claims.release(self.held)
+            except errors.ClaimLost:
+                raise
+            except Exception as error:
+                _logger.exception("turn failed by a defect", extra={"session_id": self.busy.key})
+                await boundary.end_by_defect(self.parts, self.held, error)
+
+    async def _run_turn(self) -> None:
+        """Promote, then step until no step is owed; the last commit hands the claim over or lets it go."""
+        self.turn = None
+        turn = self.turn = await boundary.begin(self.parts, self.held)
+        while turn:
+            outcome = await step.run(turn)
+            owed = isinstance(outcome, step.Ended) and outcome.owes and not turn.last_step
+            turn = self.turn = await (boundary.next_step if owed else boundary.end)(turn, outcome)
+
+    async def _settle_interrupt(self) -> None:
+        """Settle an interrupt; the loop goes on with what is wanted to run after it."""
+        task = asyncio.current_task()
+        while task and task.cancelling():
+            task.uncancel()
+        await boundary.end_interrupted(self.parts, self.held, self.turn)
+        self.busy.reason = None
+
+    async def _stop(self) -> None:
+        """A graceful stop: keep what is known, let anyone take over at once (EX-9)."""
+        if self.turn and self.turn.publisher:
+            await self.turn.publisher.flush(draft=True)
+        await self.parts.claims.expire(self.held)

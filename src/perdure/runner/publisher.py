@@ -1,0 +1,346 @@
+"""From a model's stream to the facts of one step: the only writer of step facts (PUB-1).
+
+Lives here: the order a stream must keep (PUB-2), open parts, live deltas, drafts, the moment each fact becomes durable. Not here: what ends a
+step and what follows (`step.py`, `drain.py`). Facts are gathered in `pending` and become durable together: at once where something waits for
+it (a call before it runs, a result while others still run), with the next draft, or with the step's end, whichever comes first. So a plain
+answer costs the commit that ends it and nothing more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from perdure import clock as clocks
+from perdure import errors
+from perdure.core import codec, events, messages, text
+from perdure.models import port
+from perdure.store.context import DraftRow
+
+DELTA_S = 0.05
+# Snapshot to snapshot, so that with the commit behind it a crash loses at most 250 ms of what a reader saw (PUB-3).
+DRAFT_MS = 200
+
+
+class Sink(Protocol):
+    """Where a publisher's facts and signals go: the turn, fenced by its claim."""
+
+    async def record(self, facts: Sequence[Any], drafts: Sequence[DraftRow], durable: Callable[[], None]) -> None:
+        """Commit facts and drafts in one unit; `durable` is called once they are, even if the caller no longer waits."""
+        ...
+
+    def announce(self, signal: Any) -> None:
+        """Announce an ephemeral signal."""
+        ...
+
+
+@dataclass(slots=True)
+class _Open:
+    """An open part: its text so far, how much of it was announced and drafted (code points), what was not announced yet."""
+
+    kind: messages.PartKind
+    id: str
+    chunks: list[str] = field(default_factory=list[str])
+    length: int = 0
+    announced: int = 0
+    drafted: int = 0
+    waiting: list[str] = field(default_factory=list[str])
+
+    def text(self) -> str:
+        """All of it."""
+        if len(self.chunks) > 1:
+            self.chunks = ["".join(self.chunks)]
+        return self.chunks[0] if self.chunks else ""
+
+    def add(self, more: str) -> None:
+        """A fragment came."""
+        self.chunks.append(more)
+        self.waiting.append(more)
+        self.length += len(more)
+
+
+@dataclass(slots=True)
+class _Call:
+    """A tool call of this step: its name and how far it is."""
+
+    name: str
+    input: str | None = None
+    state: str = "writing"  # writing, written, running, settled
+    provider_executed: bool = False
+
+
+class Publisher:
+    """The facts of one assistant message."""
+
+    def __init__(
+        self,
+        session_id: str,
+        message_id: str,
+        sink: Sink,
+        clock: clocks.Clock,
+        start: Callable[[str, str, str], Awaitable[None]],
+    ) -> None:
+        """Publish for `message_id`; `start(call_id, name, input)` decides about a local call whose input is complete."""
+        self.session_id, self.message_id = session_id, message_id
+        self.pending: list[Any] = []
+        self.finish: port.Finish | None = None
+        self.visible = False
+        self._sink, self._clock, self._start = sink, clock, start
+        self._open: dict[tuple[messages.PartKind, str], _Open] = {}
+        self._used: set[tuple[messages.PartKind, str]] = set()
+        self._calls: dict[str, _Call] = {}
+        self._flushing = asyncio.Lock()
+        self._timer: asyncio.TimerHandle | None = None
+
+    # -- the stream --------------------------------------------------------------------------------------------------------
+
+    async def on(self, event: port.ModelEvent) -> None:
+        """Take one event of the stream. Raises `ProviderOrder` where it cannot stand here."""
+        if self.finish:
+            raise errors.ProviderOrder(f"{type(event).__name__} after the stream's end")
+        match event:
+            case port.TextDelta() | port.ReasoningDelta() | port.ToolInputDelta():
+                self._delta(event)
+            case port.TextStart() | port.ReasoningStart():
+                self._part_start(event)
+            case port.TextEnd() | port.ReasoningEnd():
+                self._part_end(event)
+            case port.ToolInputStart():
+                self._input_start(event)
+            case port.ToolInputEnd():
+                self._input_end(event)
+            case port.ToolCall():
+                await self._called(event)
+            case port.ToolResult():
+                await self._provider_result(event)
+            case port.Finish():
+                self.finish = event
+
+    def _part_start(self, event: port.TextStart | port.ReasoningStart) -> None:
+        kind: messages.PartKind = "text" if isinstance(event, port.TextStart) else "reasoning"
+        if (kind, event.id) in self._used:
+            raise errors.ProviderOrder(f"Duplicate {kind} start: {event.id}")
+        self._begin(kind, event.id)
+        if isinstance(event, port.TextStart):
+            self._fact(events.TextStarted, text_id=event.id)
+        else:
+            self._fact(events.ReasoningStarted, reasoning_id=event.id)
+
+    def _begin(self, kind: messages.PartKind, part_id: str) -> None:
+        self._used.add((kind, part_id))
+        self._open[kind, part_id] = _Open(kind, part_id)
+        self.visible = True
+
+    def _delta(self, event: port.TextDelta | port.ReasoningDelta | port.ToolInputDelta) -> None:
+        kind, part_id, what = _target(event)
+        part = self._open.get((kind, part_id))
+        if part is None:
+            raise errors.ProviderOrder(f"{what} delta before start: {part_id}")
+        part.add(text.clean_text(event.text))
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(DELTA_S, self._announce_all)
+
+    def _part_end(self, event: port.TextEnd | port.ReasoningEnd) -> None:
+        kind: messages.PartKind = "text" if isinstance(event, port.TextEnd) else "reasoning"
+        part = self._open.get((kind, event.id))
+        if part is None:
+            raise errors.ProviderOrder(f"{kind.capitalize()} end before start: {event.id}")
+        metadata = event.provider_metadata if isinstance(event, port.ReasoningEnd) else None
+        self._close(part, metadata)
+
+    def _close(self, part: _Open, metadata: dict[str, Any] | None = None) -> None:
+        """End an open part with its full text."""
+        self._announce(part)
+        del self._open[part.kind, part.id]
+        if part.kind == "text":
+            self._fact(events.TextEnded, text_id=part.id, text=part.text())
+        elif part.kind == "reasoning":
+            self._fact(events.ReasoningEnded, reasoning_id=part.id, text=part.text(), provider_metadata=metadata)
+        else:
+            self._fact(events.ToolInputEnded, call_id=part.id, text=part.text())
+
+    # -- calls -------------------------------------------------------------------------------------------------------------
+
+    def _input_start(self, event: port.ToolInputStart) -> None:
+        if event.call_id in self._calls:
+            raise errors.ProviderOrder(f"Duplicate tool input start: {event.call_id}")
+        self._calls[event.call_id] = _Call(event.name)
+        self._begin("tool", event.call_id)
+        self._fact(events.ToolInputStarted, call_id=event.call_id, name=event.name)
+
+    def _input_end(self, event: port.ToolInputEnd) -> None:
+        part = self._open.get(("tool", event.call_id))
+        if part is None:
+            raise errors.ProviderOrder(f"Tool input end before start: {event.call_id}")
+        self._calls[event.call_id].input = part.text()
+        self._calls[event.call_id].state = "written"
+        self._close(part)
+
+    async def _called(self, event: port.ToolCall) -> None:
+        call = self._calls.get(event.call_id)
+        if call is None or call.input is None:
+            raise errors.ProviderOrder(f"Tool call before its input ended: {event.call_id}")
+        if call.state != "written":
+            raise errors.ProviderOrder(f"Tool called twice: {event.call_id}")
+        if call.name != event.name:
+            raise errors.ProviderOrder(f"Tool call {event.call_id} changed its name from {call.name} to {event.name}")
+        if event.provider_executed:
+            call.state, call.provider_executed = "running", True
+            self._fact(
+                events.ToolCalled,
+                call_id=event.call_id,
+                name=call.name,
+                input=object_of(call.input) or {},
+                effect="read",
+                provider_executed=True,
+            )
+        else:
+            await self._start(event.call_id, call.name, call.input)
+
+    async def call(self, call_id: str, given: messages.JsonObject, effect: messages.Effect) -> None:
+        """Make a local call durable; only then may it start."""
+        call = self._calls[call_id]
+        call.state = "running"
+        self._fact(events.ToolCalled, call_id=call_id, name=call.name, input=given, effect=effect)
+        await self.flush()
+
+    async def _provider_result(self, event: port.ToolResult) -> None:
+        call = self._calls.get(event.call_id)
+        if call is None or call.state in {"writing", "written"}:
+            raise errors.ProviderOrder(f"Tool result before call: {event.call_id}")
+        if call.state == "settled":
+            if event.is_error:
+                return
+            raise errors.ProviderOrder(f"Tool result for a settled call: {event.call_id}")
+        structured, _ = text.clean(event.structured)
+        content = ({"type": "text", "text": text.clean_text(event.text)},)
+        if event.is_error:
+            await self.fail_call(event.call_id, messages.Failure("provider_tool_error", content[0]["text"]))
+        else:
+            await self.succeed_call(event.call_id, content, structured)
+
+    async def succeed_call(
+        self, call_id: str, content: tuple[messages.JsonObject, ...], structured: messages.JsonObject | None
+    ) -> None:
+        """A call gave its result."""
+        self._calls[call_id].state = "settled"
+        self._fact(events.ToolSucceeded, call_id=call_id, structured=structured, content=content)
+        await self._flush_while_others_run()
+
+    async def fail_call(self, call_id: str, error: messages.Failure) -> None:
+        """A call failed, or never came to run."""
+        self._calls[call_id].state = "settled"
+        self._fact(events.ToolFailed, call_id=call_id, error=error)
+        await self._flush_while_others_run()
+
+    async def _flush_while_others_run(self) -> None:
+        """A result is durable at once, unless the step ends with it: then its end takes it along (REC-9)."""
+        if self.finish is None or any(call.state == "running" for call in self._calls.values()):
+            await self.flush()
+
+    # -- endings -----------------------------------------------------------------------------------------------------------
+
+    def end_open(self, why: messages.Failure) -> None:
+        """End what is open, fail what was never called, as a broken or interrupted stream leaves it (PUB-4)."""
+        self.stop_announcing()
+        for part in list(self._open.values()):
+            self._close(part)
+        for call_id, call in self._calls.items():
+            # A call the provider runs has no task here that could still settle it.
+            if call.state in {"writing", "written"} or (call.state == "running" and call.provider_executed):
+                call.state = "settled"
+                self._fact(events.ToolFailed, call_id=call_id, error=why)
+
+    def snapshot(self) -> list[tuple[messages.PartKind, str, str]]:
+        """Open text and reasoning as far as it was announced: what a reader that joins now starts from."""
+        return [
+            (part.kind, part.id, part.text()[: part.announced]) for part in self._open.values() if part.kind != "tool"
+        ]
+
+    # -- durability --------------------------------------------------------------------------------------------------------
+
+    async def flush(self, *, draft: bool = False) -> None:
+        """Make pending facts durable, and with `draft` what readers have seen of open parts."""
+        async with self._flushing:
+            facts = list(self.pending)
+            drafts: list[DraftRow] = []
+            lengths: list[tuple[_Open, int]] = []
+            for part in self._open.values() if draft else ():
+                if part.kind != "tool" and part.length > part.drafted:
+                    drafts.append(DraftRow(self.message_id, part.id, part.kind, part.text()))
+                    lengths.append((part, part.length))
+
+            def durable() -> None:
+                del self.pending[: len(facts)]
+                for part, length in lengths:
+                    part.drafted = length
+
+            if facts or drafts:
+                await self._sink.record(facts, drafts, durable)
+
+    async def draft(self) -> None:
+        """Keep drafts of open parts that grow, until cancelled."""
+        due = self._clock.suspend_ms() + DRAFT_MS
+        while True:
+            await self._clock.sleep_ms(max(due - self._clock.suspend_ms(), 1))
+            due = self._clock.suspend_ms() + DRAFT_MS
+            if any(part.kind != "tool" and part.length > part.drafted for part in self._open.values()):
+                await self.flush(draft=True)
+
+    def _fact(self, kind: Callable[..., Any], **fields: Any) -> None:
+        self.pending.append(kind(session_id=self.session_id, assistant_message_id=self.message_id, **fields))
+
+    # -- live text ---------------------------------------------------------------------------------------------------------
+
+    def _announce_all(self) -> None:
+        self._timer = None
+        for part in self._open.values():
+            self._announce(part)
+
+    def stop_announcing(self) -> None:
+        """Announce what waits and start no further timer."""
+        if self._timer:
+            self._timer.cancel()
+        self._announce_all()
+
+    def _announce(self, part: _Open) -> None:
+        if not part.waiting:
+            return
+        delta, offset = "".join(part.waiting), part.announced
+        part.waiting, part.announced = [], part.length
+        common = {
+            "session_id": self.session_id,
+            "assistant_message_id": self.message_id,
+            "delta": delta,
+            "offset": offset,
+        }
+        if part.kind == "text":
+            self._sink.announce(events.TextDelta(text_id=part.id, **common))
+        elif part.kind == "reasoning":
+            self._sink.announce(events.ReasoningDelta(reasoning_id=part.id, **common))
+        else:
+            self._sink.announce(events.ToolInputDelta(call_id=part.id, **common))
+
+
+def _target(
+    event: port.TextDelta | port.ReasoningDelta | port.ToolInputDelta,
+) -> tuple[messages.PartKind, str, str]:
+    """Kind and id of the part a fragment belongs to, and what an error calls it."""
+    if isinstance(event, port.TextDelta):
+        return "text", event.id, "Text"
+    if isinstance(event, port.ReasoningDelta):
+        return "reasoning", event.id, "Reasoning"
+    return "tool", event.call_id, "Tool input"
+
+
+def object_of(raw: str) -> messages.JsonObject | None:
+    """A call's raw arguments as an object; None where they are no JSON object. No arguments at all are an empty one."""
+    if not raw.strip():
+        return {}
+    try:
+        value = codec.load(raw, dict[str, Any])
+    except errors.Undecodable:
+        return None
+    return value

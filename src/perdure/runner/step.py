@@ -1,0 +1,219 @@
+"""One step: a model call and the settlement of its tool calls, ending in a closed outcome.
+
+Lives here: building the request, reading the stream, running local calls beside it, and the facts the step ends with. Not here: committing
+those (its caller does, together with what follows), promotion, the end of a turn. Calls start while the model still streams, run side by
+side, and all settle before the one terminal fact (RUN-3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, cast
+
+from perdure import agent as agents
+from perdure import errors
+from perdure.core import events, messages, request
+from perdure.models import port
+from perdure.runner import publisher, tools
+from perdure.runner.turn import Turn
+from perdure.session import claims
+from perdure.store import port as store
+
+LAST_STEP = "This is the last step allowed: answer now, without calling tools."
+_logger = logging.getLogger("perdure.runner")
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The step is complete; `owes` says that its calls want another step. `facts` end with its terminal fact."""
+
+    facts: tuple[Any, ...]
+    owes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The step failed and with it the turn. `retryable`: nothing was visible yet, so `error` may be tried again."""
+
+    facts: tuple[Any, ...]
+    failure: messages.Failure
+    error: errors.ModelError | None = None
+    retryable: bool = False
+
+
+Outcome = Ended | Failed
+
+
+async def run(turn: Turn) -> Outcome:
+    """Run the step whose `step.started` is durable. Raises `ClaimLost`, `Interrupted` and cancellation; then nothing is settled."""
+    step = _Step(turn)
+    turn.publisher = step.publisher
+    turn.parts.live[turn.session_id] = step.publisher
+    try:
+        return await _unwrapped(step)
+    finally:
+        step.publisher.stop_announcing()
+        turn.parts.live.pop(turn.session_id, None)
+
+
+async def _unwrapped(step: _Step) -> Outcome:
+    """Run the step's tasks; of several failures the first that says how the turn goes on is raised."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            outcome = await step.pipeline(group)
+    except BaseExceptionGroup as group_error:
+        raise _first(group_error) from group_error
+    return outcome
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    lost, rest = group.split(errors.ClaimLost)
+    error: BaseException = (lost or rest or group).exceptions[0]
+    return _first(cast("BaseExceptionGroup[BaseException]", error)) if isinstance(error, BaseExceptionGroup) else error
+
+
+class _Step:
+    """The step while it runs."""
+
+    def __init__(self, turn: Turn) -> None:
+        self.turn = turn
+        self.publisher = publisher.Publisher(turn.session_id, turn.message_id, turn, turn.parts.clock, self._start_call)
+        self._group: asyncio.TaskGroup | None = None
+        self._calls: list[asyncio.Task[None]] = []
+        self._called = False
+
+    async def pipeline(self, group: asyncio.TaskGroup) -> Outcome:
+        """Stream, settle, end."""
+        self._group = group
+        drafting = group.create_task(self.publisher.draft())
+        failure = await self._stream()
+        if failure:
+            self.publisher.end_open(self._words(failure))
+        await self._settle_calls()
+        drafting.cancel()
+        return self._fail(failure) if failure else self._end()
+
+    # -- the stream --------------------------------------------------------------------------------------------------------
+
+    async def _stream(self) -> Exception | None:
+        """Read the whole stream; what stopped it early, if anything."""
+        try:
+            asked = await self._request()
+            stream = cast("Any", self.turn.model.stream(asked))
+            async with aclosing(stream) as events_of_model:
+                async for event in cast("AsyncIterator[port.ModelEvent]", events_of_model):
+                    await self.publisher.on(event)
+        except (claims.Interrupted, errors.ClaimLost, errors.StoreError):
+            raise
+        except errors.PerdureError as error:
+            if isinstance(error, errors.Defect):
+                _logger.exception("step failed by a defect", extra={"session_id": self.turn.session_id})
+            return error
+        except Exception as error:
+            _logger.exception("step failed by a defect", extra={"session_id": self.turn.session_id})
+            return error
+        if self.publisher.finish is None:
+            return errors.ModelError(errors.ModelErrorKind.INCOMPLETE, "The model's stream ended without its end")
+        return None
+
+    async def _request(self) -> request.Request:
+        turn = self.turn
+        held = await turn.parts.histories.load(turn.session_id)
+        hashes = {
+            part.hash
+            for message in request.visible(held)
+            if isinstance(message, messages.User)
+            for part in message.prompt.parts
+            if part.hash
+        }
+        content = await _read_content(turn, hashes) if hashes else {}
+        lowered = request.lower(held, turn.speaker, content.get)
+        if problem := request.check_pairs(lowered):
+            raise errors.Defect(problem)
+        if turn.last_step:
+            lowered = (*lowered, request.UserMessage((request.TextContent(LAST_STEP),)))
+        return request.Request(
+            session_id=turn.session_id,
+            model=turn.model.name,
+            system=turn.baseline,
+            messages=lowered,
+            tools=tuple(bound.spec for bound in turn.ready.toolbox.values()),
+            tool_choice="none" if turn.last_step else "auto",
+            settings=turn.ready.agent.settings,
+        )
+
+    # -- calls -------------------------------------------------------------------------------------------------------------
+
+    async def _start_call(self, call_id: str, name: str, raw: str) -> None:
+        """Decide about a call whose input is complete: fail it at once, or make it durable and start it."""
+        self._called = True
+        bound = self.turn.ready.toolbox.get(name)
+        given = publisher.object_of(raw)
+        if self.turn.last_step:
+            await self._refuse(call_id, "not_allowed", "No tool may be called in the last step")
+        elif bound is None:
+            known = ", ".join(self.turn.ready.toolbox) or "none"
+            await self._refuse(call_id, "unknown_tool", f"There is no tool {name!r}; there are: {known}")
+        elif given is None:
+            await self._refuse(call_id, "invalid_arguments", "The arguments are not a JSON object")
+        else:
+            await self.publisher.call(call_id, given, bound.tool.effect)
+            assert self._group is not None  # noqa: S101, set before the stream is read
+            self._calls.append(self._group.create_task(self._run_call(call_id, name, given)))
+
+    async def _refuse(self, call_id: str, kind: str, words: str) -> None:
+        await self.publisher.fail_call(call_id, messages.Failure(kind, words))
+
+    async def _run_call(self, call_id: str, name: str, given: messages.JsonObject) -> None:
+        context = agents.ToolContext(self.turn.session_id, call_id)
+        result = await tools.run(self.turn.ready.toolbox[name], given, context)
+        if result.error:
+            await self.publisher.fail_call(call_id, result.error)
+        else:
+            await self.publisher.succeed_call(call_id, result.content, result.structured)
+
+    async def _settle_calls(self) -> None:
+        if self._calls:
+            await asyncio.gather(*self._calls)
+
+    # -- the end -----------------------------------------------------------------------------------------------------------
+
+    def _end(self) -> Outcome:
+        finish = self.publisher.finish
+        assert finish is not None  # noqa: S101, `_stream` answers a failure otherwise
+        self.publisher.end_open(messages.Failure("incomplete", "The model ended before this call was complete"))
+        ended = events.StepEnded(
+            session_id=self.turn.session_id,
+            assistant_message_id=self.turn.message_id,
+            finish=finish.reason,
+            tokens=finish.tokens,
+            cost=finish.cost,
+        )
+        return Ended((*self.publisher.pending, ended), owes=self._called)
+
+    def _fail(self, error: Exception) -> Outcome:
+        failure = self._words(error)
+        failed = events.StepFailed(
+            session_id=self.turn.session_id, assistant_message_id=self.turn.message_id, error=failure
+        )
+        model_error = error if isinstance(error, errors.ModelError) else None
+        return Failed((*self.publisher.pending, failed), failure, model_error, not self.publisher.visible)
+
+    @staticmethod
+    def _words(error: Exception) -> messages.Failure:
+        if isinstance(error, errors.ModelError):
+            return messages.Failure(error.kind.value, str(error))
+        if isinstance(error, errors.PerdureError):
+            return messages.Failure(error.type, str(error))
+        return messages.Failure("defect", f"{type(error).__name__}: {error}")
+
+
+async def _read_content(turn: Turn, hashes: set[str]) -> dict[str, bytes]:
+    def work(tx: store.Tx) -> dict[str, bytes]:
+        return {digest: data for digest in hashes if (data := tx.content.get(digest)) is not None}
+
+    return await turn.parts.log.store.read(work)

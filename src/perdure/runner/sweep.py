@@ -1,0 +1,103 @@
+"""The sweep: nothing stays "running" for ever.
+
+Lives here: when dead claims are recovered and waiting sessions rung: at start, every few seconds, at the earliest expiry, and when another
+process committed something (REC-1). Not here: what recovery writes (`session/recovery.py`). Every node runs one; they do not coordinate, the
+database does. One failing item never ends a sweep.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from perdure import clock as clocks
+from perdure import errors
+from perdure.log.log import Log
+from perdure.log.unit import Unit
+from perdure.session import recovery
+from perdure.store import claims as rows
+
+PERIOD_MS = 5_000
+BACK_OFF_MS = 1_000
+_logger = logging.getLogger("perdure.recovery")
+
+
+class Sweep:
+    """One node's sweep; `ring(session_id)` wakes a session here, `interrupt(session_id)` stops one that runs here."""
+
+    def __init__(
+        self,
+        log: Log,
+        clock: clocks.Clock,
+        owner_id: str,
+        *,
+        ring: Callable[[str], None],
+        interrupt: Callable[[str], object],
+    ) -> None:
+        """Sweep what `log` holds, as `owner_id`."""
+        self._log, self._clock, self._owner_id = log, clock, owner_id
+        self._ring, self._interrupt = ring, interrupt
+        self._bell = asyncio.Event()
+
+    def soon(self) -> None:
+        """Sweep as soon as possible, for instance because another process wrote."""
+        self._bell.set()
+
+    async def run(self) -> None:
+        """Sweep until cancelled."""
+        while True:
+            pause = PERIOD_MS
+            try:
+                pause = await self.once()
+            except errors.StoreError:
+                _logger.exception("sweep failed; it is tried again")
+            try:
+                async with asyncio.timeout(pause / 1000):
+                    await self._bell.wait()
+            except TimeoutError:
+                pass
+            self._bell.clear()
+
+    async def once(self) -> int:
+        """Recover every dead claim, ring every session that waits; how long to pause (ms)."""
+        now = self._clock.now_ms()
+        found = await self._log.store.read(lambda tx: recovery.survey(tx, self._owner_id, now))
+        for session_id in found.marked:
+            self._interrupt(session_id)
+        rung = dict.fromkeys(found.ring)
+        for claim in found.dead:
+            outcome = await self._recover(claim)
+            if outcome and outcome.result != "nothing":
+                rung[claim.session_id] = None
+        for session_id in rung:
+            self._ring(session_id)
+        if found.look_again is None:
+            return PERIOD_MS
+        return min(max(found.look_again - self._clock.now_ms(), 1), PERIOD_MS)
+
+    async def _recover(self, claim: rows.ClaimRow) -> recovery.Outcome | None:
+        try:
+            outcome = await self._log.transact(lambda unit: recovery.recover(unit, claim))
+        except Exception as error:
+            _logger.exception("recovery failed; it is tried again", extra={"session_id": claim.session_id})
+            await self._note_failure(claim, error)
+            return None
+        _logger.info(
+            "recovered",
+            extra={"session_id": outcome.session_id, "execution_id": outcome.execution_id, "phase": outcome.phase},
+        )
+        return outcome
+
+    async def _note_failure(self, claim: rows.ClaimRow, error: Exception) -> None:
+        """Say on the claim why its recovery failed, and wait longer each time before the next try."""
+        not_before = self._clock.now_ms() + BACK_OFF_MS * 2 ** min(claim.recovery_attempts, 8)
+        words = f"{type(error).__name__}: {error}"[:500]
+
+        def work(unit: Unit) -> None:
+            unit.tx.claims.recovery_failed(claim.id, words, not_before)
+
+        try:
+            await self._log.transact(work)
+        except errors.StoreError:
+            _logger.exception("the failure of a recovery could not be noted")

@@ -1,0 +1,136 @@
+"""One turn under its claim, and what a runner needs to run any.
+
+Lives here: `Parts`, the organs a drain works with, and `Turn`, the value its steps pass along: which session, agent and model, how many steps
+it took, and the one door through which its commits go. Not here: the order of steps (`drain.py`), a step's inside (`step.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from perdure import agent as agents
+from perdure import clock as clocks
+from perdure import errors, ids
+from perdure.core import events, request
+from perdure.log.log import Log
+from perdure.log.unit import Unit
+from perdure.models import port as models
+from perdure.runner import tools
+from perdure.runner.publisher import Publisher
+from perdure.session import claims, history
+from perdure.store import claims as rows
+from perdure.store.context import DraftRow
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """An agent with its model resolved and its tools bound."""
+
+    agent: agents.Agent
+    toolbox: tools.Toolbox
+
+
+@dataclass(slots=True)
+class Parts:
+    """What drains of one engine share. `live` holds the publishers of steps that stream now, by session."""
+
+    log: Log
+    clock: clocks.Clock
+    entropy: ids.Entropy
+    claims: claims.Claims
+    histories: history.Histories
+    agents: Mapping[str, Ready]
+    model: Callable[[str], models.Model]
+    live: dict[str, Publisher] = field(default_factory=dict[str, Publisher])
+
+    def mint(self, prefix: str) -> str:
+        """A fresh id."""
+        return ids.mint(prefix, self.entropy)
+
+
+@dataclass(slots=True)
+class Turn:
+    """A turn in progress; `message_id` is the assistant of its current step, `baseline` its system text."""
+
+    parts: Parts
+    held: claims.Held
+    ready: Ready
+    model: models.Model
+    model_name: str
+    message_id: str
+    baseline: str = ""
+    steps: int = 0
+    max_steps: int = 50
+    publisher: Publisher | None = None
+
+    @property
+    def session_id(self) -> str:
+        """Its session."""
+        return self.held.session_id
+
+    @property
+    def last_step(self) -> bool:
+        """Whether the current step is the last one allowed."""
+        return self.steps >= self.max_steps
+
+    @property
+    def speaker(self) -> request.Speaker:
+        """Whom requests are for."""
+        return request.Speaker(self.model.provider, self.model.name)
+
+    async def commit(
+        self,
+        work: Callable[[Unit, rows.ClaimRow], T],
+        *,
+        settling: bool = False,
+        durable: Callable[[], None] | None = None,
+    ) -> T:
+        """Run a fenced unit and keep the transcript in memory up to it. Raises `ClaimLost`, `Interrupted`."""
+
+        def committed(appended: Sequence[events.Recorded[Any]]) -> None:
+            self.parts.histories.apply(self.session_id, appended)
+            if durable:
+                durable()
+
+        return await self.parts.claims.commit(self.held, work, settling=settling, committed=committed)
+
+    async def record(self, facts: Sequence[Any], drafts: Sequence[DraftRow], durable: Callable[[], None]) -> None:
+        """Commit facts and drafts of the step in progress (the publisher's `Sink`)."""
+
+        def work(unit: Unit, claim: rows.ClaimRow) -> None:
+            del claim
+            append_all(unit, facts)
+            for draft in drafts:
+                unit.tx.context.put_draft(self.session_id, draft)
+
+        await self.commit(work, durable=durable)
+
+    def announce(self, signal: Any) -> None:
+        """Announce an ephemeral signal (the publisher's `Sink`)."""
+        self.parts.log.signal_nowait(signal)
+
+
+def append_all(unit: Unit, facts: Sequence[Any]) -> None:
+    """Append facts in order; a part that ends takes its draft along (PUB-3)."""
+    for fact in facts:
+        unit.append(fact)
+        if isinstance(fact, events.TextEnded):
+            unit.tx.context.delete_draft(fact.session_id, fact.assistant_message_id, "text", fact.text_id)
+        elif isinstance(fact, events.ReasoningEnded):
+            unit.tx.context.delete_draft(fact.session_id, fact.assistant_message_id, "reasoning", fact.reasoning_id)
+
+
+def choose_agent(parts: Parts, agent_name: str, model_name: str | None) -> tuple[Ready, models.Model, str]:
+    """The agent and model that answer now. Raises `UnknownAgent`, `UnknownModel`."""
+    ready = parts.agents.get(agent_name)
+    if ready is None:
+        known = ", ".join(sorted(parts.agents)) or "none"
+        raise errors.UnknownAgent(f"Agent {agent_name!r} does not exist here (there are: {known})")
+    if model_name is None and not isinstance(ready.agent.model, str):
+        return ready, ready.agent.model, ready.agent.model_name
+    name = model_name or ready.agent.model_name
+    return ready, parts.model(name), name

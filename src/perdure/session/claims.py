@@ -1,0 +1,254 @@
+"""The claim: one owner executes a session, for a leased time, and every commit checks it.
+
+Lives here: taking, fencing, renewing, handing over and letting go of the claim row (EX-1..5, EX-10), and `keep`, which cancels its body
+when trust in the lease ends. Not here: what a dead claim means (`recovery.py`), what a turn does (`runner/`). The row is the only truth;
+a process trusts its lease less long than the database does, by a clock that counts suspend.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from perdure import clock as clocks
+from perdure import errors, ids
+from perdure.core import events, inbox, lifecycle
+from perdure.log.log import Log
+from perdure.log.unit import Unit
+from perdure.session import exhaustion, owner, promotion
+from perdure.store import claims as rows
+from perdure.store import port
+
+T = TypeVar("T")
+
+
+class Interrupted(Exception):  # noqa: N818, a signal between a commit and its drain, never an error anyone sees
+    """The owner's commit found the interrupt mark and wrote nothing."""
+
+
+@dataclass(slots=True)
+class Held:
+    """A claim this process holds. `execution_id` changes at a hand-over; `trusted_until` is on the suspend-counting clock (ms)."""
+
+    session_id: str
+    owner_id: str
+    execution_id: str
+    attempt: int
+    trusted_until: int
+    open: bool = True
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Outcome of an attempt to take the claim: the claim, or why not. `exhausted`: the budget was spent and that was settled."""
+
+    attempt: int = 0
+    refused_by: str | None = None
+    dead: bool = False
+    exhausted: bool = False
+
+
+class Claims:
+    """Claims of one process. `lease_ms` is the lease, renewed at a third; trust ends `margin_ms` before it does."""
+
+    def __init__(
+        self, log: Log, clock: clocks.Clock, entropy: ids.Entropy, owner_id: str, *, lease_ms: int, budget: int
+    ) -> None:
+        """Claim as `owner_id`; `budget` is how many crashes a turn may survive unless its session's policy says otherwise."""
+        self.owner_id, self.lease_ms, self.budget = owner_id, lease_ms, budget
+        self.margin_ms = max(lease_ms // 6, 1)
+        self._log, self._clock, self._entropy = log, clock, entropy
+
+    # -- taking ------------------------------------------------------------------------------------------------------------
+
+    async def acquire(self, session_id: str, *, forced: bool) -> Held | None:
+        """Take the claim in phase `safe` if something is eligible (or `forced`), counting the attempt in the same commit.
+
+        None: nothing to do, or a dead claim that recovery must turn into facts first. Raises `ClaimRefused` for a live owner.
+        """
+        claim_id = ids.mint("exe", self._entropy)
+        started = self._clock.suspend_ms()
+        outcomes: list[Taken] = []
+
+        def work(unit: Unit) -> None:
+            outcomes.append(self._take(unit, session_id, claim_id, forced=forced))
+
+        try:
+            await self._log.transact(work)
+        except asyncio.CancelledError:
+            if outcomes and outcomes[-1].attempt:
+                await self.release(Held(session_id, self.owner_id, claim_id, outcomes[-1].attempt, started))
+            raise
+        taken = outcomes[-1]
+        if taken.refused_by:
+            raise errors.ClaimRefused(session_id, taken.refused_by)
+        if not taken.attempt:
+            return None
+        trusted = started + self.lease_ms - self.margin_ms
+        return Held(session_id, self.owner_id, claim_id, taken.attempt, trusted)
+
+    def _take(self, unit: Unit, session_id: str, claim_id: str, *, forced: bool) -> Taken:
+        tx = unit.tx
+        claim = tx.claims.of_session(session_id)
+        session = tx.sessions.get(session_id)
+        if session is None or session.held or session.deleting:
+            return Taken()
+        if claim:
+            if claim.id == claim_id:  # this unit ran before, and its commit took place
+                return Taken(attempt=session.wake_attempts)
+            dead = claim.expires_at <= unit.now or owner.is_dead(claim.owner_id)
+            return Taken(dead=True) if dead else Taken(refused_by=claim.owner_id)
+        waiting = promotion.waiting(tx, session_id, unit.now)
+        eligible = inbox.wanted(waiting) or (forced and bool(inbox.choose(waiting, turn_open=False).promote))
+        if session.parked or not eligible:
+            return Taken()
+        if session.wake_attempts >= 1 + exhaustion.budget_of(session, self.budget):
+            exhaustion.give_up(unit, session)
+            return Taken(exhausted=True)
+        tx.claims.insert(
+            claim_id,
+            session_id,
+            self.owner_id,
+            purpose="turn",
+            phase="safe",
+            now=unit.now,
+            expires_at=unit.now + self.lease_ms,
+        )
+        if recovery := tx.recoveries.waiting(session_id):
+            tx.recoveries.add_attempt(recovery.execution_id)
+        return Taken(attempt=tx.sessions.add_wake_attempt(session_id))
+
+    # -- the fence ---------------------------------------------------------------------------------------------------------
+
+    async def commit(
+        self,
+        held: Held,
+        work: Callable[[Unit, rows.ClaimRow], T],
+        *,
+        settling: bool = False,
+        committed: Callable[[Sequence[events.Recorded[Any]]], None] | None = None,
+    ) -> T:
+        """Run a unit fenced by the claim (EX-2); `committed` as in `Log.transact`.
+
+        Raises `ClaimLost`, with nothing written, where the claim is gone, another's or expired; `Interrupted` where it is marked,
+        unless this is the commit that settles the interrupt.
+        """
+        execution_id = held.execution_id
+
+        def fenced(unit: Unit) -> T:
+            claim = fence(unit.tx, execution_id, held.owner_id, unit.now)
+            if claim.interrupted and not settling:
+                raise Interrupted
+            return work(unit, claim)
+
+        try:
+            return await self._log.transact(fenced, committed=committed)
+        except errors.ClaimLost:
+            held.lost = True
+            held.open = False
+            raise
+
+    # -- keeping -----------------------------------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def keep(self, held: Held) -> AsyncIterator[None]:
+        """Renew the lease while the body runs; cancel the body and raise `ClaimLost` when trust in the lease ends."""
+        body = asyncio.current_task()
+        assert body is not None  # noqa: S101, an async context manager always runs in a task
+        renewing = asyncio.create_task(self._renew(held, body))
+        try:
+            yield
+        except asyncio.CancelledError:
+            if held.lost and body.uncancel() == 0:
+                raise errors.ClaimLost from None
+            raise
+        finally:
+            renewing.cancel()
+            await asyncio.gather(renewing, return_exceptions=True)
+
+    async def _renew(self, held: Held, body: asyncio.Task[None]) -> None:
+        while held.open:
+            await self._clock.sleep_ms(min(self.lease_ms / 3, max(held.trusted_until - self._clock.suspend_ms(), 1)))
+            started = self._clock.suspend_ms()
+            if held.open and (started >= held.trusted_until or not await self._renew_once(held, started)) and held.open:
+                held.lost, held.open = True, False
+                body.cancel()
+
+    async def _renew_once(self, held: Held, started: int) -> bool:
+        execution_id = held.execution_id
+
+        def work(unit: Unit) -> bool:
+            return unit.tx.claims.renew(execution_id, held.owner_id, unit.now + self.lease_ms)
+
+        try:
+            async with asyncio.timeout(max(held.trusted_until - started, 1) / 1000):
+                renewed = await self._log.transact(work)
+        except (errors.StoreError, TimeoutError):
+            return self._clock.suspend_ms() < held.trusted_until
+        if renewed:
+            held.trusted_until = started + self.lease_ms - self.margin_ms
+        # A hand-over may have moved the row to its next id while this renewal was on its way.
+        return renewed or held.execution_id != execution_id
+
+    # -- letting go --------------------------------------------------------------------------------------------------------
+
+    async def release(self, held: Held) -> None:
+        """Let go with nothing recorded: nothing was eligible, a source was blocked, or an interrupt found nothing started."""
+
+        def work(unit: Unit, claim: rows.ClaimRow) -> None:
+            let_go(unit.tx, claim)
+
+        held.open = False
+        await self.commit(held, work, settling=True)
+
+    async def expire(self, held: Held) -> None:
+        """Graceful stop: keep the phase, let anyone recover at once, take the attempt back (EX-9)."""
+
+        def work(unit: Unit, claim: rows.ClaimRow) -> None:
+            unit.tx.claims.expire(claim.id, claim.owner_id)
+            unit.tx.sessions.drop_wake_attempt(claim.session_id)
+
+        held.open = False
+        await self.commit(held, work, settling=True)
+
+    def next_id(self) -> str:
+        """An id for an execution that may follow by hand-over; minted outside the unit, so that a second run uses it again."""
+        return ids.mint("exe", self._entropy)
+
+
+def fence(tx: port.Tx, execution_id: str, owner_id: str, now: int) -> rows.ClaimRow:
+    """The claim, held still for the rest of the unit. Raises `ClaimLost`."""
+    claim = tx.claims.fence(execution_id, owner_id)
+    if claim is None or claim.expires_at <= now:
+        raise errors.ClaimLost
+    return claim
+
+
+def move(unit: Unit, claim: rows.ClaimRow, how: str, assistant_message_id: str | None) -> None:
+    """Move the claim's phase inside the commit of the fact it describes (EX-4). Raises `IllegalTransition`."""
+    phase: events.Phase = lifecycle.require(lifecycle.PHASE, claim.phase, how)  # pyright: ignore[reportAssignmentType]
+    unit.tx.claims.set_phase(claim.id, claim.owner_id, phase, assistant_message_id)
+
+
+def let_go(tx: port.Tx, claim: rows.ClaimRow) -> None:
+    """Delete the row; a living owner's release starts the count of attempts anew."""
+    tx.claims.delete(claim.id, claim.owner_id)
+    tx.sessions.set_wake_attempts(claim.session_id, 0)
+
+
+def hand_over_or_release(unit: Unit, claim: rows.ClaimRow, next_id: str, *, only_woken: bool) -> bool:
+    """End of an execution: the row goes on if something is eligible, else it goes (EX-10). True where it went on."""
+    waiting = promotion.waiting(unit.tx, claim.session_id, unit.now)
+    eligible = bool(inbox.choose(waiting, turn_open=False).promote)
+    if only_woken:
+        eligible = eligible and inbox.wanted(waiting)
+    if not eligible:
+        let_go(unit.tx, claim)
+        return False
+    unit.tx.claims.hand_over(claim.id, claim.owner_id, next_id, unit.now)
+    unit.tx.sessions.set_wake_attempts(claim.session_id, 1)
+    return True

@@ -1,0 +1,102 @@
+"""What stands before the conversation: the frozen baseline of a context epoch (CTX-1, CTX-2).
+
+Lives here: reading sources, and planning what a boundary commits about them. Not here: when a boundary is, compaction. A baseline is frozen
+because providers cache a prompt by its prefix: later changes are told in the conversation instead of changing what came before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from perdure import errors
+from perdure.core import codec, events
+from perdure.log.unit import Unit
+from perdure.store.context import EpochRow
+
+
+class Unavailable(Exception):  # noqa: N818, a state of the world, said by a source
+    """A source cannot be read now; it is neither changed nor gone."""
+
+
+class ContextBlocked(errors.PerdureError):
+    """A source of the context cannot be read, and nothing is known to use instead."""
+
+    type = "context-blocked"
+    fault = errors.Fault.ENVIRONMENT
+    remedy = "Make the named source readable; the session goes on by itself."
+
+
+class Source(Protocol):
+    """One piece of the context, by name."""
+
+    @property
+    def name(self) -> str:
+        """What the model is told this is."""
+        ...
+
+    async def read(self) -> str | None:
+        """The text now, None if there is none. Raises `Unavailable`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Instructions:
+    """An agent's own instructions."""
+
+    text: str
+    name: str = "instructions"
+
+    async def read(self) -> str | None:
+        """Always there."""
+        return self.text or None
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What the sources said at one boundary; names in `unavailable` said nothing."""
+
+    values: dict[str, str]
+    unavailable: tuple[str, ...] = ()
+
+
+async def observe(sources: Sequence[Source]) -> Observation:
+    """Read every source once."""
+    values: dict[str, str] = {}
+    unavailable: list[str] = []
+    for source in sources:
+        try:
+            value = await source.read()
+        except Unavailable:
+            unavailable.append(source.name)
+        else:
+            if value is not None:
+                values[source.name] = value
+    return Observation(values, tuple(unavailable))
+
+
+def settle(unit: Unit, session_id: str, seen: Observation, message_id: str) -> str:
+    """Open the epoch, or tell the model what changed since and move the snapshot on; the baseline. Part of a fenced unit.
+
+    Raises `ContextBlocked` where there is no epoch yet and a source could not be read.
+    """
+    epoch = unit.tx.context.epoch(session_id)
+    if epoch is None:
+        if seen.unavailable:
+            raise ContextBlocked(f"Context source {seen.unavailable[0]!r} cannot be read")
+        baseline = "\n\n".join(seen.values.values())
+        seq, _ = unit.tx.events.sequence(session_id)
+        unit.tx.context.put_epoch(session_id, EpochRow(baseline, codec.dump(seen.values), seq))
+        return baseline
+    known = codec.load(epoch.snapshot, dict[str, str])
+    current = {**{name: known[name] for name in seen.unavailable if name in known}, **seen.values}
+    if current != known:
+        changed = [f"{name} is now:\n{text}" for name, text in current.items() if known.get(name) != text]
+        removed = [f"{name} no longer applies." for name in known if name not in current]
+        fact = events.ContextUpdated(
+            session_id=session_id, message_id=message_id, text="\n\n".join([*changed, *removed])
+        )
+        unit.append(fact)
+        unit.tx.context.put_epoch(session_id, EpochRow(epoch.baseline, codec.dump(current), epoch.baseline_seq))
+    return epoch.baseline

@@ -1,0 +1,82 @@
+"""From the inbox into the transcript.
+
+Lives here: reading what waits and appending what `core/inbox.py` chooses, inside the caller's unit. Not here: the rule itself, claims,
+when a boundary is reached.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perdure import errors
+from perdure.core import codec, events, inbox, messages
+from perdure.log.unit import Unit
+from perdure.store import inbox as rows
+from perdure.store import port
+
+
+def waiting(tx: port.Tx, session_id: str, now: int) -> list[inbox.Waiting]:
+    """What waits in a session, in admission order."""
+    pending = tx.inbox.pending(session_id)
+    recovery = tx.recoveries.waiting(session_id) if pending else None
+
+    def shape(row: rows.InputRow) -> inbox.Waiting:
+        continuation = recovery is not None and recovery.continuation_message_id == row.id
+        armed = (
+            continuation
+            and recovery is not None
+            and recovery.wake_pending
+            and recovery.recovery_error is None
+            and (recovery.not_before is None or recovery.not_before <= now)
+        )
+        return inbox.Waiting(row.id, row.delivery, row.wake_pending, continuation, armed)
+
+    return [shape(row) for row in pending]
+
+
+@dataclass(frozen=True, slots=True)
+class Promoted:
+    """Ids of the inputs that entered the transcript, and whether one of them had to be withdrawn instead."""
+
+    ids: tuple[str, ...]
+
+
+def promote(unit: Unit, session_id: str, choice: inbox.Choice) -> Promoted:
+    """Append the promotions and withdrawals of a choice; an input that cannot be decoded is withdrawn as failed (IN-14)."""
+    for superseded in choice.supersede:
+        unit.append(events.PromptWithdrawn(session_id=session_id, message_id=superseded, reason="superseded"))
+    promoted = [message_id for message_id in choice.promote if _promote_one(unit, session_id, message_id)]
+    return Promoted(tuple(promoted))
+
+
+def _promote_one(unit: Unit, session_id: str, message_id: str) -> bool:
+    row = unit.tx.inbox.get(message_id)
+    if row is None or not row.pending:
+        msg = f"Input {message_id} is no longer pending"
+        raise errors.LifecycleConflict(msg)
+    try:
+        prompt = codec.load(row.prompt, messages.Prompt)
+    except errors.Undecodable as error:
+        failure = messages.Failure(error.type, str(error))
+        unit.append(
+            events.PromptWithdrawn(session_id=session_id, message_id=message_id, reason="failed", error=failure)
+        )
+        return False
+    unit.append(
+        events.PromptPromoted(
+            session_id=session_id,
+            message_id=message_id,
+            kind=row.kind,
+            prompt=prompt,
+            delivery=row.delivery,
+            time_created=row.time_created,
+        )
+    )
+    return True
+
+
+def settled_by_turn(tx: port.Tx, session_id: str) -> tuple[str, ...]:
+    """The inputs an `execution.ended` of the open turn settles: those running, and the targets of running retry inputs."""
+    running = tx.inbox.running(session_id)
+    targets = [target.id for one in running if (target := tx.inbox.target_of(one)) and target.outcome is None]
+    return tuple(dict.fromkeys([*running, *targets]))

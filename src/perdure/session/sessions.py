@@ -1,0 +1,63 @@
+"""Creating, reading and listing sessions.
+
+Lives here: the units behind create, get and list. Not here: prompts (`admission.py`), running. A caller may choose the id, so that creating
+can be retried safely: the same settings give the same session, others a conflict.
+"""
+
+from __future__ import annotations
+
+from perdure import errors
+from perdure.core import codec, events
+from perdure.log.unit import Unit
+from perdure.store import port, sessions
+
+CREATED = codec.versioned(events.SessionCreated)
+
+
+def create(unit: Unit, wanted: events.SessionCreated) -> sessions.SessionRow:
+    """Create, or return the session recorded with the very same settings.
+
+    Raises `SessionConflict` for other settings and `SessionGone` where the id belonged to a deleted session.
+    """
+    tx, session_id = unit.tx, wanted.session_id
+    existing = tx.sessions.get(session_id)
+    if existing is None:
+        if tx.sessions.tombstone(session_id) is not None:
+            msg = f"Session {session_id} is deleted; its id is never used again"
+            raise errors.SessionGone(msg)
+        unit.append(wanted)
+        return get(tx, session_id)
+    if existing.deleting:
+        msg = f"Session {session_id} is being deleted"
+        raise errors.SessionGone(msg)
+    first = tx.events.at(session_id, 0)
+    if first is None or first.type != CREATED or not codec.same_json(first.data, codec.dump(wanted)):
+        msg = f"Session {session_id} exists with different settings"
+        raise errors.SessionConflict(msg)
+    return existing
+
+
+def get(tx: port.Tx, session_id: str) -> sessions.SessionRow:
+    """One session. Raises `SessionNotFound`, `SessionGone`."""
+    session = tx.sessions.get(session_id)
+    if session:
+        return session
+    if tx.sessions.tombstone(session_id) is not None:
+        msg = f"Session {session_id} is deleted"
+        raise errors.SessionGone(msg)
+    msg = f"Session {session_id} does not exist"
+    raise errors.SessionNotFound(msg)
+
+
+def switch_agent(unit: Unit, session_id: str, message_id: str, agent: str) -> None:
+    """From here on another agent answers; the same one publishes nothing."""
+    if get(unit.tx, session_id).agent != agent:
+        unit.append(events.AgentSwitched(session_id=session_id, message_id=message_id, agent=agent))
+
+
+def switch_model(unit: Unit, session_id: str, message_id: str, model: str) -> None:
+    """From here on another model answers; the same one publishes nothing."""
+    previous = get(unit.tx, session_id).model
+    if previous != model:
+        fact = events.ModelSwitched(session_id=session_id, message_id=message_id, model=model, previous=previous)
+        unit.append(fact)

@@ -1,0 +1,1 @@
+"""What agents can do: schemas of Python functions, and the ready toolsets."""
