@@ -1,0 +1,130 @@
+"""Every verb on events and sequence rows, on every store."""
+
+import itertools
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+FRESH = itertools.count()
+NO_SURROGATES = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+QUICK = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@QUICK
+@given(data=NO_SURROGATES, metadata=st.none() | NO_SURROGATES, created=st.integers(-(2**63), 2**63 - 1))
+async def test_an_event_comes_back_as_it_was_stored(store, build, data, metadata, created):
+    tag = next(FRESH)
+    row = build.event(f"evt_{tag}", f"a{tag}", 0, data=data, metadata=metadata, created=created)
+
+    def work(tx):
+        assert tx.events.next_seq(row.aggregate_id) == 0
+        return tx.events.append(row)
+
+    position = await store.write(work)
+    stored = build.event(row.id, row.aggregate_id, 0, data=data, metadata=metadata, created=created)
+    found = await store.read(
+        lambda tx: (tx.events.by_id(row.id), tx.events.at(row.aggregate_id, 0), tx.events.page(row.aggregate_id, -1, 9))
+    )
+    by_id, at, page = found
+    assert by_id == at == page[0]
+    assert by_id.position == position
+    assert (by_id.data, by_id.metadata, by_id.created, by_id.type) == (data, metadata, created, stored.type)
+
+
+@QUICK
+@given(count=st.integers(0, 12), after=st.integers(-1, 12), limit=st.integers(1, 14))
+async def test_a_page_holds_the_events_after_a_seq_in_order_log_10(store, build, count, after, limit):
+    tag = next(FRESH)
+
+    def work(tx):
+        for number in range(count):
+            build.append(f"evt_{tag}_{number}", f"a{tag}")(tx)
+            build.append(f"evt_other_{tag}_{number}", f"b{tag}")(tx)
+
+    await store.write(work)
+    page = await store.read(lambda tx: tx.events.page(f"a{tag}", after, limit))
+    assert [row.seq for row in page] == list(range(count))[after + 1 :][:limit]
+
+
+async def test_the_feed_is_in_commit_order_over_all_aggregates(store, build):
+    for number in range(6):
+        await store.write(build.append(f"evt_{number}", f"a{number % 2}"))
+    feed = await store.read(lambda tx: tx.events.feed(0, 100))
+    assert [row.id for row in feed] == [f"evt_{number}" for number in range(6)]
+    assert [row.seq for row in feed] == [0, 0, 1, 1, 2, 2]
+    positions = [row.position for row in feed]
+    assert positions == sorted(positions)
+    assert await store.read(lambda tx: tx.events.last_position()) == positions[-1]
+    rest = await store.read(lambda tx: tx.events.feed(positions[2], 2))
+    assert [row.id for row in rest] == ["evt_3", "evt_4"]
+
+
+async def test_an_id_that_is_in_the_log_is_not_stored_twice_log_4(store, build):
+    await store.write(build.append("evt_1"))
+
+    def again(tx):
+        tx.events.next_seq("b")
+        position = tx.events.append(build.event("evt_1", "b", 0))
+        return position, tx.events.appended
+
+    assert await store.write(again) == (None, None)
+    assert (await store.read(lambda tx: tx.events.by_id("evt_1"))).aggregate_id == "a"
+
+
+async def test_a_unit_knows_the_first_event_it_appended_and_no_other_units(store, build):
+    def work(tx):
+        build.append("evt_1")(tx)
+        build.append("evt_2")(tx)
+        return tx.events.appended
+
+    assert await store.write(work) == "evt_1"
+    assert await store.write(lambda tx: tx.events.appended) is None
+
+
+async def test_an_empty_log_has_no_position_no_page_and_no_event(store):
+    def work(tx):
+        log = tx.events
+        return (
+            log.last_position(),
+            log.page("a", -1, 9),
+            log.feed(0, 9),
+            log.by_id("evt"),
+            log.at("a", 0),
+            log.lock("a"),
+        )
+
+    assert await store.read(work) == (0, [], [], None, None, -1)
+
+
+async def test_sequence_rows_number_lock_and_own(store, build):
+    def work(tx):
+        log = tx.events
+        assert [log.next_seq("a"), log.next_seq("a"), log.next_seq("b")] == [0, 1, 0]
+        assert (log.lock("a"), log.lock("b"), log.lock("c")) == (1, 0, -1)
+        log.own("a", "node_1")
+        log.put_sequence("c", 7, "node_2")
+        log.put_sequence("b", 3, None)
+        return log.sequence("a"), log.sequence("b"), log.sequence("c"), log.sequence("d")
+
+    assert await store.write(work) == ((1, "node_1"), (3, None), (7, "node_2"), (-1, None))
+    assert await store.write(lambda tx: tx.events.next_seq("c")) == 8
+    assert await store.read(lambda tx: tx.events.aggregates("", 9)) == [("a", 1), ("b", 3), ("c", 8)]
+    assert await store.read(lambda tx: tx.events.aggregates("a", 1)) == [("b", 3)]
+
+
+async def test_the_newest_of_a_type_is_found(store, build):
+    def work(tx):
+        for seq, kind in enumerate(["x.1", "y.1", "x.1", "y.1"]):
+            tx.events.next_seq("a")
+            tx.events.append(build.event(f"evt_{seq}", "a", seq, type=kind))
+        return [tx.events.newest_of("a", kind) for kind in ("x.1", "y.1", "z.1")]
+
+    assert await store.write(work) == [2, 3, -1]
+
+
+@pytest.mark.parametrize("text", ["", "\x00", "a\x00b", "\U0001f9ff", "'; DROP TABLE event; --", "\ufeff", "\u2028"])
+async def test_text_is_kept_to_the_last_code_point(store, build, text):
+    await store.write(build.append("evt_1", f"a{text}", data=text))
+    (row,) = await store.read(lambda tx: tx.events.feed(0, 9))
+    assert (row.aggregate_id, row.data) == (f"a{text}", text)
