@@ -1,7 +1,7 @@
 """Durable sessions for LLM agents.
 
-This door is light on purpose: a name is loaded when it is first asked for, so that `import perdure` costs nothing and a declaration costs
-only itself.
+This door is light on purpose: a name is loaded when it is first asked for, so that `import perdure` costs nothing and a
+declaration costs only itself.
 """
 
 from __future__ import annotations

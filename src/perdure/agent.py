@@ -1,7 +1,8 @@
 """What a user declares: agents and tools.
 
-Lives here: frozen declarations only, so that `from perdure import Agent, tool` costs nothing. Not here: schemas and argument checks
-(`tools/`), running them (`runner/tools.py`). A tool's `effect` says what repeating it would mean; undeclared means `write`.
+Lives here: frozen declarations only, so that `from perdure import Agent, tool` costs nothing. Not here: schemas and
+argument checks (`tools/`), running them (`runner/tools.py`). A tool's `effect` says what repeating it would mean;
+undeclared means `write`.
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ def tool(
 ) -> Tool | Callable[[Function], Tool]:
     """Declare a function as a tool; its name, docstring and type hints are what the model sees.
 
-    `effect` is `read` (changes nothing), `idempotent` (may be repeated) or `write` (must not be repeated blindly). Raises
-    `ConfigError` for another word.
+    `effect` is `read` (changes nothing), `idempotent` (may be repeated) or `write` (must not be repeated blindly).
+    Raises `ConfigError` for another word.
     """
     if effect not in {"read", "idempotent", "write"}:
         raise errors.ConfigError(f"effect={effect!r} is none of read, idempotent, write")

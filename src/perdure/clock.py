@@ -1,7 +1,8 @@
 """Time: the only reader of the real clock, and the shape every clock has.
 
-Lives here: `Clock` and `SystemClock`. Everything that needs the time takes a clock, so that a simulated run can own it. Wall time is
-for people and for leases in rows; trust in a lease is measured by `suspend_ms`, a clock that goes on while the machine sleeps.
+Lives here: `Clock` and `SystemClock`. Everything that needs the time takes a clock, so that a simulated run can own it.
+Wall time is for people and for leases in rows; trust in a lease is measured by `suspend_ms`, a clock that goes on while
+the machine sleeps.
 """
 
 from __future__ import annotations

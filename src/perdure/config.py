@@ -1,7 +1,7 @@
 """Settings: one frozen value, from arguments, `PERDURE_*` variables or a file.
 
-Lives here: names, defaults and checks of what a person may set. Not here: what is done with them (`engine/`, `server/`, `cli/`). Anything wrong
-is a `ConfigError` that names the setting.
+Lives here: names, defaults and checks of what a person may set. Not here: what is done with them (`engine/`, `server/`,
+`cli/`). Anything wrong is a `ConfigError` that names the setting.
 """
 
 from __future__ import annotations

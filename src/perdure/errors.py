@@ -1,9 +1,9 @@
 """The one tree of errors.
 
-Lives here: every exception Perdure raises on purpose. A class's first docstring line is its default message, `type` is the
-stable slug that problem documents carry, `fault` says whose it is and `remedy` what to do about it. Not here: HTTP statuses
-(`server/problems.py` maps classes to them) and model error kinds' retry policy (`runner/retry.py`). Nothing in Perdure decides
-by message text; whoever catches, catches a class.
+Lives here: every exception Perdure raises on purpose. A class's first docstring line is its default message, `type` is
+the stable slug that problem documents carry, `fault` says whose it is and `remedy` what to do about it. Not here: HTTP
+statuses (`server/problems.py` maps classes to them) and model error kinds' retry policy (`runner/retry.py`). Nothing in
+Perdure decides by message text; whoever catches, catches a class.
 """
 
 from __future__ import annotations

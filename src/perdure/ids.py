@@ -1,7 +1,7 @@
 """Identifiers: how they are minted and which of them a caller may choose.
 
-Lives here: the prefixes, `mint`, the validity rule of IN-10 and the ids that recovery derives. Minting takes entropy as an
-argument, so that a simulated run mints the same ids again. Ids carry no order: order is `seq`, always.
+Lives here: the prefixes, `mint`, the validity rule of IN-10 and the ids that recovery derives. Minting takes entropy as
+an argument, so that a simulated run mints the same ids again. Ids carry no order: order is `seq`, always.
 """
 
 from __future__ import annotations

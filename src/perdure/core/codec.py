@@ -1,9 +1,9 @@
 """JSON, both ways: the only place that knows how facts, messages and prompts are written.
 
-Lives here: the registry of durable definitions ((type, version) ↔ class, with upcasts to the latest), the encoding of stored
-events and rows, canonical JSON for equality. Not here: what anything means. Encoding is msgspec over plain dataclasses; fields that
-are None are left out, so an added optional field changes no stored byte. What cannot be decoded raises `Undecodable`, never reads
-as empty.
+Lives here: the registry of durable definitions ((type, version) ↔ class, with upcasts to the latest), the encoding of
+stored events and rows, canonical JSON for equality. Not here: what anything means. Encoding is msgspec over plain
+dataclasses; fields that are None are left out, so an added optional field changes no stored byte. What cannot be
+decoded raises `Undecodable`, never reads as empty.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _field_names(cls: type) -> tuple[str, ...] | None:
 
 def _bare(value: Any) -> Any:
     """A dataclass as a dict without its None fields, all the way down; anything else as it is."""
-    cls: type = type(value)
+    cls: type[Any] = value.__class__
     if cls is tuple:
         return [_bare(item) for item in value]
     names = _names[cls] if cls in _names else _field_names(cls)
@@ -107,7 +107,9 @@ def same_json(left: str, right: str) -> bool:
 
 
 class Registry:
-    """The durable definitions a log knows, by type and version; stored events of older versions are upcast to the latest."""
+    """The durable definitions a log knows, by type and version; stored events of older versions are upcast to the
+    latest.
+    """
 
     def __init__(self, definitions: Iterable[type[Any]] = ()) -> None:
         """Define each of `definitions`."""
@@ -159,7 +161,7 @@ class Registry:
         while (version := payload.event_version) < self._latest[payload.event_type]:
             step = self._upcasts.get((payload.event_type, version))
             if step is None:
-                msg = f"{versioned(type(payload))} has no upcast to the next version"
+                msg = f"{versioned(payload.__class__)} has no upcast to the next version"
                 raise errors.Defect(msg)
             payload = step(payload)
         return payload
@@ -221,11 +223,8 @@ def dump_message(message: messages.Message) -> str:
     return dump(bare)
 
 
-def load_message(
-    message_id: str, session_id: str, kind: str, seq: int, time_created: int, data: str
-) -> messages.Message:
+def load_message(session_id: str, message_id: str, kind: str, data: str) -> messages.Message:
     """Decode a stored header. Raises `MessageUndecodable` naming session and message (MSG-8)."""
-    del seq, time_created
     try:
         if kind != "assistant":
             return load(data, _MESSAGES[kind])

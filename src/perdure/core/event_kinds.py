@@ -1,7 +1,7 @@
 """What an event is: durable or ephemeral, decided by type, and the envelopes both travel in.
 
-Lives here: the two declarations (`durable`, `ephemeral`) and the two envelopes (`Recorded`, `Announced`). Not here: any particular
-event; the session's are in `events.py`, another aggregate may declare its own.
+Lives here: the two declarations (`durable`, `ephemeral`) and the two envelopes (`Recorded`, `Announced`). Not here: any
+particular event; the session's are in `events.py`, another aggregate may declare its own.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ class Definition(Protocol):
     aggregate_field: ClassVar[str | None]
 
 
-D_co = TypeVar("D_co", bound=Definition, covariant=True)
-D = TypeVar("D", bound=Definition)
+D_co = TypeVar("D_co", covariant=True)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -53,8 +52,8 @@ def ephemeral(event_type: str) -> Callable[[type[T]], type[T]]:
 
 @dataclass(frozen=True, slots=True)
 class Recorded(Generic[D_co]):
-    """A durable fact in its envelope: `seq` orders it within `aggregate_id`, `created` is epoch ms, `position` is its place in
-    the store's commit order (-1 until it is read from there).
+    """A durable fact in its envelope: `seq` orders it within `aggregate_id`, `created` is epoch ms, `position` is its
+    place in the store's commit order (-1 until it is read from there).
     """
 
     id: str

@@ -1,8 +1,8 @@
 """The closed inventory of what can become true in a session.
 
-Lives here: durable facts (`Fact`: sequenced, stored, replayable) and ephemeral signals (`Signal`: live only), two unions of frozen
-values gathered from the declarations beside this file. Everyone says `events.StepEnded`. Not here: JSON (`codec.py`), what a fact
-does to a transcript (`fold.py`) or to rows (`log/projections.py`).
+Lives here: durable facts (`Fact`: sequenced, stored, replayable) and ephemeral signals (`Signal`: live only), two
+unions of frozen values gathered from the declarations beside this file. Everyone says `events.StepEnded`. Not here:
+JSON (`codec.py`), what a fact does to a transcript (`fold.py`) or to rows (`log/projections.py`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The one fold: what a fact does to a transcript.
 
-Lives here: one small rule a fact and `changes(view, recorded)`, pure and total over `events.Fact`. A view answers five small questions
-and is either a `Transcript` in memory or a transaction on rows (`log/projections.py`), so the very same rules serve both and cannot
-drift apart (MSG-1), and no fact costs more than the parts it touches. Not here: SQL, the inbox, what the model is shown.
+Lives here: one small rule a fact and `changes(view, recorded)`, pure and total over `events.Fact`. A view answers five
+small questions and is either a `Transcript` in memory or a transaction on rows (`log/projections.py`), so the very same
+rules serve both and cannot drift apart (MSG-1), and no fact costs more than the parts it touches. Not here: SQL, the
+inbox, what the model is shown.
 """
 
 from __future__ import annotations
@@ -378,5 +379,6 @@ RULES: dict[type[Any], Rule] = {
 
 def changes(view: View, recorded: Recorded) -> list[Change]:
     """What the fact changes in the transcript that `view` shows. Facts of other aggregates change nothing."""
-    rule = RULES.get(type(recorded.data))
+    kind: type[Any] = recorded.data.__class__
+    rule = RULES.get(kind)
     return rule(view, recorded) if rule else []

@@ -1,7 +1,7 @@
 """Which inputs enter the transcript at a boundary: the promotion rule, pure.
 
-Lives here: `choose` and the shape of what it looks at (IN-8, RUN-1, REC-5, REC-7). Not here: reading or writing rows; the same rule
-serves the check whether a drain should start at all.
+Lives here: `choose` and the shape of what it looks at (IN-8, RUN-1, REC-5, REC-7). Not here: reading or writing rows;
+the same rule serves the check whether a drain should start at all.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from perdure.core.messages import Delivery
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """An input that is neither promoted nor settled. `continuation`: it belongs to a recovery; `armed`: that may go on now."""
+    """An input that is neither promoted nor settled. `continuation`: it belongs to a recovery; `armed`: that may go on
+    now.
+    """
 
     id: str
     delivery: Delivery
@@ -34,8 +36,9 @@ class Choice:
 def choose(waiting: Sequence[Waiting], *, turn_open: bool) -> Choice:
     """Choose from what waits, given in admission order.
 
-    With a turn open only steers join. With none open: steers first, and they supersede a continuation; else the continuation,
-    once it may go on, before anything queued; else the oldest queued input. An unarmed continuation holds queued inputs back.
+    With a turn open only steers join. With none open: steers first, and they supersede a continuation; else the
+    continuation, once it may go on, before anything queued; else the oldest queued input. An unarmed continuation holds
+    queued inputs back.
     """
     steers = tuple(one.id for one in waiting if one.delivery == "steer" and not one.continuation)
     if turn_open:

@@ -1,8 +1,9 @@
 """Every state machine of Perdure, as tables.
 
-Lives here: the states and transitions of a tool call, a step, an execution, an input and a claim's phase, once. An illegal move is a
-missing key. Folds ask `advance` (a missing key changes nothing: late and stray facts stay in the log), writers ask `require` (a
-missing key is a bug and raises). The diagrams in the docs and a good part of the tests are made from these tables.
+Lives here: the states and transitions of a tool call, a step, an execution, an input and a claim's phase, once. An
+illegal move is a missing key. Folds ask `advance` (a missing key changes nothing: late and stray facts stay in the
+log), writers ask `require` (a missing key is a bug and raises). The diagrams in the docs and a good part of the tests
+are made from these tables.
 """
 
 from __future__ import annotations
@@ -75,8 +76,9 @@ PHASE: Table = {
     "unknown": {"wait": "ready", "send": "unknown", "settle": "continue"},
     "continue": {"wait": "ready", "send": "unknown"},
 }
-"""A claim: what a crash now would mean. `send` precedes whatever leaves for a provider, `wait` is preparation that has to wait,
-`settle` is the end of a step that owes another."""
+"""A claim: what a crash now would mean. `send` precedes whatever leaves for a provider, `wait` is preparation that has
+to wait, `settle` is the end of a step that owes another.
+"""
 
 TABLES: Mapping[str, Table] = {"tool": TOOL, "step": STEP, "execution": EXECUTION, "input": INPUT, "phase": PHASE}
 

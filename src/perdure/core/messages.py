@@ -1,8 +1,8 @@
 """The nouns of a transcript: messages, their parts, and what a prompt is made of (MSG-2, MSG-3).
 
-Lives here: frozen values that both the fold and the rows hold. Not here: how they change (`transcript.py`) and how they are
-written as JSON (`codec.py`). An assistant's parts stand beside its header because rows keep them apart: no event rewrites a
-whole message.
+Lives here: frozen values that both the fold and the rows hold. Not here: how they change (`transcript.py`) and how they
+are written as JSON (`codec.py`). An assistant's parts stand beside its header because rows keep them apart: no event
+rewrites a whole message.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What a model is asked, free of any provider: the nouns of a request and how a transcript is lowered to one.
 
-Lives here: `Request` and its parts, `lower` (transcript → request messages, MSG-9) and the strict pairing check. Not here: wire
-formats (each adapter in `models/` owns its own) and prompts' admission. Lowering is pure, so a request can be replayed.
+Lives here: `Request` and its parts, `lower` (transcript → request messages, MSG-9) and the strict pairing check. Not
+here: wire formats (each adapter in `models/` owns its own) and prompts' admission. Lowering is pure, so a request can
+be replayed.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ class MediaContent:
 
 @dataclass(frozen=True, slots=True)
 class ReasoningContent:
-    """The model's own reasoning; `provider_metadata` (signatures and the like) only ever goes back to the same provider and model."""
+    """The model's own reasoning; `provider_metadata` (signatures and the like) only ever goes back to the same provider
+    and model.
+    """
 
     text: str
     provider_metadata: dict[str, Any] | None = None
@@ -209,7 +212,9 @@ def _words(content: tuple[messages.JsonObject, ...]) -> str:
 
 
 def check_pairs(lowered: Sequence[Message]) -> str | None:
-    """What is wrong with the pairing of calls and results, None if every call is followed directly by its one result, in order."""
+    """What is wrong with the pairing of calls and results, None if every call is followed directly by its one result,
+    in order.
+    """
     owed: list[str] = []
     for message in lowered:
         if isinstance(message, ResultMessage):

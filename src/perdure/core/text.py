@@ -1,8 +1,8 @@
 """Hostile values made recordable, at the edge where they come in (SEC-2).
 
-Lives here: `clean`, which turns whatever a tool returned into JSON that every store keeps alike, and `clean_text` for a stream. Not here:
-refusing a caller's input, which is told so instead. The result of a tool that ran is always recordable: what cannot be kept as it is gets
-replaced, and the caller learns that something was.
+Lives here: `clean`, which turns whatever a tool returned into JSON that every store keeps alike, and `clean_text` for a
+stream. Not here: refusing a caller's input, which is told so instead. The result of a tool that ran is always
+recordable: what cannot be kept as it is gets replaced, and the caller learns that something was.
 """
 
 from __future__ import annotations

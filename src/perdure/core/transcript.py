@@ -1,6 +1,7 @@
 """A transcript in memory: the fold's other home beside the rows.
 
-Lives here: `Transcript`, a frozen value that is also the fold's view of itself, and `apply`. Not here: the rules (`fold.py`).
+Lives here: `Transcript`, a frozen value that is also the fold's view of itself, and `apply`. Not here: the rules
+(`fold.py`).
 """
 
 from __future__ import annotations

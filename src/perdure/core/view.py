@@ -1,7 +1,7 @@
 """What the fold looks at and what it answers with: the two small vocabularies between a transcript and its homes.
 
-Lives here: `View`, five questions that memory and rows can both answer, and the three changes a fact can make. Not here: the rules
-(`fold.py`) and the homes (`transcript.py`, `log/projections.py`).
+Lives here: `View`, five questions that memory and rows can both answer, and the three changes a fact can make. Not
+here: the rules (`fold.py`) and the homes (`transcript.py`, `log/projections.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Building an engine, starting and stopping it in the right order.
 
-Lives here: which organ gets which, the doorbells between them, the order of shutdown. Clock, entropy and the probe that crash tests use enter
-here and nowhere else, so that a simulated run can own them all. Not here: rules, the public face (`perdure.py`).
+Lives here: which organ gets which, the doorbells between them, the order of shutdown. Clock, entropy and the probe that
+crash tests use enter here and nowhere else, so that a simulated run can own them all. Not here: rules, the public face
+(`perdure.py`).
 """
 
 from __future__ import annotations

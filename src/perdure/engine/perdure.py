@@ -1,7 +1,7 @@
 """The public face: `Perdure` and the sessions it holds.
 
-Lives here: the nouns a user's code works with, embedded in their process. Not here: rules and wiring; each verb is a unit of a service and a ring of
-the doorbell after it. The client for a remote server has the same nouns.
+Lives here: the nouns a user's code works with, embedded in their process. Not here: rules and wiring; each verb is a
+unit of a service and a ring of the doorbell after it. The client for a remote server has the same nouns.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ class Sessions:
     ) -> Session:
         """Create a session, or find the one created with the same id and settings.
 
-        `agent` may be left out where there is just one. Raises `UnknownAgent`, `UnknownModel`, `InvalidId`, `SessionConflict`,
-        `SessionGone`.
+        `agent` may be left out where there is just one. Raises `UnknownAgent`, `UnknownModel`, `InvalidId`,
+        `SessionConflict`, `SessionGone`.
         """
         engine = self._engine
         session_id = ids.mint("ses", engine.world.entropy) if id is None else ids.check("Session id", id)
@@ -155,8 +155,9 @@ class Session:
     ) -> Receipt:
         """Admit a prompt; it is durable when this returns, and safe to send again under the same `id`.
 
-        `delivery`: `steer` joins the open turn at its next step, `queue` waits for a turn of its own. `resume=False` admits only.
-        Raises `PromptConflict` for another prompt under that id, `InvalidId`, `InvalidInput`, `SessionNotFound`, `SessionGone`.
+        `delivery`: `steer` joins the open turn at its next step, `queue` waits for a turn of its own. `resume=False`
+        admits only. Raises `PromptConflict` for another prompt under that id, `InvalidId`, `InvalidInput`,
+        `SessionNotFound`, `SessionGone`.
         """
         if delivery not in {"steer", "queue"}:
             raise errors.InvalidInput(f"delivery must be steer or queue, not {delivery!r}")
@@ -230,9 +231,9 @@ class Session:
             if await self._settled(message_id):
                 return
             async for event in following:
-                if isinstance(event, events.Recorded) and isinstance(event.data, SETTLING):
-                    if await self._settled(message_id):
-                        return
+                settling = isinstance(event, events.Recorded) and isinstance(event.data, SETTLING)
+                if settling and await self._settled(message_id):
+                    return
 
     async def _settled(self, message_id: str | None) -> bool:
         if message_id is None:
@@ -258,7 +259,9 @@ class Session:
     async def events(
         self, *, after: int = -1, follow: bool = True, signals: bool = False
     ) -> AsyncGenerator[events.Event, None]:
-        """Facts after a seq, in order; with `follow` also those to come, with `signals` also live text. Close it when done."""
+        """Facts after a seq, in order; with `follow` also those to come, with `signals` also live text. Close it when
+        done.
+        """
         async with aclosing(self._engine.log.follow(self.id, after, signals=signals)) as following:
             end = await self._engine.log.last_seq(self.id)
             if not follow and end <= after:

@@ -1,11 +1,13 @@
 """Fan-out of what was committed: followers, listeners and channels of this process.
 
-Lives here: who hears of a commit, in which order, and what happens to a reader that is too slow. Not here: the log itself. Everything
-runs on the event loop, from the store's commit-ordered callback, so one aggregate is heard in seq order under any concurrency (LOG-7).
+Lives here: who hears of a commit, in which order, and what happens to a reader that is too slow. Not here: the log
+itself. Everything runs on the event loop, from the store's commit-ordered callback, so one aggregate is heard in seq
+order under any concurrency (LOG-7).
 
-Three kinds of reader. A *follower* reads the log: it gets committed facts from a bounded buffer and, when that overflows or another
-process wrote, from the database again; it never fails and never misses a fact. A *listener* is awaited, in registration order; a failing
-one is logged and the others run. A *subscriber* to a channel has a bounded queue and fails alone when it overflows.
+Three kinds of reader. A *follower* reads the log: it gets committed facts from a bounded buffer and, when that
+overflows or another process wrote, from the database again; it never fails and never misses a fact. A *listener* is
+awaited, in registration order; a failing one is logged and the others run. A *subscriber* to a channel has a bounded
+queue and fails alone when it overflows.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """The durable log: publish, transact, read, follow.
 
-Lives here: running units of work on the store and announcing what they appended, after commit and in commit order; reading and following
-an aggregate without gap or repeat. Replay is in `replay.py`. Not here: any session rule, any SQL, fan-out itself (`live.py`).
+Lives here: running units of work on the store and announcing what they appended, after commit and in commit order;
+reading and following an aggregate without gap or repeat. Replay is in `replay.py`. Not here: any session rule, any SQL,
+fan-out itself (`live.py`).
 
-A publish never loses its announcement: the store calls back on the loop in commit order, whether or not the publisher still waits.
+A publish never loses its announcement: the store calls back on the loop in commit order, whether or not the publisher
+still waits.
 """
 
 from __future__ import annotations
@@ -63,9 +65,9 @@ class Log:
     ) -> T:
         """Run one unit of work, announce what it appended, return what it returned.
 
-        `work` is pure but for its unit and may run more than once. `committed` hears what was appended right after the commit, in
-        commit order, before anybody else and whether or not the caller still waits. Raises what `work` raises, and the store's
-        errors; then nothing of the unit is left and nobody was told.
+        `work` is pure but for its unit and may run more than once. `committed` hears what was appended right after the
+        commit, in commit order, before anybody else and whether or not the caller still waits. Raises what `work`
+        raises, and the store's errors; then nothing of the unit is left and nobody was told.
         """
         now, base_id = self.clock.now_ms(), ids.mint("evt", self._entropy)
         waits: list[asyncio.Future[None]] = []
@@ -166,9 +168,11 @@ class Log:
     async def follow(
         self, aggregate_id: str, after: int = -1, *, signals: bool = False, page: int = PAGE
     ) -> AsyncGenerator[events.Event | Synced, None]:
-        """History after seq `after`, one `Synced` at its end (none for an empty log), then every later fact; no gap, no repeat.
+        """History after seq `after`, one `Synced` at its end (none for an empty log), then every later fact; no gap, no
+        repeat.
 
-        With `signals` also the ephemeral ones, as they come. Ends when the aggregate is removed. Raises `CursorBeyondEnd`.
+        With `signals` also the ephemeral ones, as they come. Ends when the aggregate is removed. Raises
+        `CursorBeyondEnd`.
         """
         with self.live.following(aggregate_id, signals=signals) as follower:
             last = await self.last_seq(aggregate_id)

@@ -1,8 +1,8 @@
 """What each fact of a session does to its rows, inside the commit.
 
-Lives here: one small function a fact, consequences only, in one table. Messages and parts go through the fold of `core/fold.py`, so rows
-are what memory is. Not here: decisions (services check before they append; a projector refuses only what would be a lie), claims and
-drafts (operational, never made by a projector).
+Lives here: one small function a fact, consequences only, in one table. Messages and parts go through the fold of
+`core/fold.py`, so rows are what memory is. Not here: decisions (services check before they append; a projector refuses
+only what would be a lie), claims and drafts (operational, never made by a projector).
 """
 
 from __future__ import annotations
@@ -50,16 +50,17 @@ class RowView:
 
 def project(tx: port.Tx, recorded: Recorded) -> None:
     """Bring the rows up to one more fact. Facts of other aggregates change nothing."""
-    if type(recorded.data) not in fold.RULES:
+    kind: type[Any] = recorded.data.__class__
+    if kind not in fold.RULES:
         return
     session_id = recorded.aggregate_id
     changes = fold.changes(RowView(tx, session_id), recorded)
     for change in changes:
         _apply(tx, session_id, change)
-    rule = ROWS.get(type(recorded.data))
+    rule = ROWS.get(kind)
     if rule:
         rule(tx, recorded)
-    usage = _USAGE.get(type(recorded.data))
+    usage = _USAGE.get(kind)
     if usage and (changes or usage == "always"):
         _count(tx, recorded)
 
@@ -74,7 +75,7 @@ def _apply(tx: port.Tx, session_id: str, change: view.Change) -> None:
         raise errors.LifecycleConflict(msg)
 
 
-_USAGE = {events.StepEnded: "changed", events.StepFailed: "changed", events.UsageRecorded: "always"}
+_USAGE: dict[type[Any], str] = {events.StepEnded: "changed", events.StepFailed: "changed", events.UsageRecorded: "always"}
 
 
 def _count(tx: port.Tx, recorded: Recorded) -> None:

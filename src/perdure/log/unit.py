@@ -1,8 +1,8 @@
 """One unit of work on the log: a transaction that facts can be appended to.
 
-Lives here: `Unit`, whose `append` numbers a fact, projects it and stores it (LOG-1), all on the caller's transaction. Not here: running
-units, announcing them (`log.py`). A unit may run again from the start; its ids and its time are fixed before the first run, so the
-second writes the very same facts.
+Lives here: `Unit`, whose `append` numbers a fact, projects it and stores it (LOG-1), all on the caller's transaction.
+Not here: running units, announcing them (`log.py`). A unit may run again from the start; its ids and its time are fixed
+before the first run, so the second writes the very same facts.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Unit:
     ) -> events.Recorded[D]:
         """Number, project and store one durable fact.
 
-        Raises `InvalidDurableEvent` where the id is in the log already, and whatever a projector or the hook raises; the
-        whole unit is then rolled back.
+        Raises `InvalidDurableEvent` where the id is in the log already, and whatever a projector or the hook raises;
+        the whole unit is then rolled back.
         """
         aggregate_id = codec.aggregate_of(payload)
         chosen = event_id or self._fresh_id()
@@ -62,7 +62,7 @@ class Unit:
             recorded.id,
             recorded.aggregate_id,
             recorded.seq,
-            codec.versioned(type(recorded.data)),
+            codec.versioned(recorded.data.__class__),
             recorded.created,
             codec.dump(recorded.data),
             codec.dump_optional(recorded.metadata),

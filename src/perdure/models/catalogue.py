@@ -1,6 +1,7 @@
 """Models by name: `provider:name` to an adapter, made once and shared.
 
-Lives here: which providers there are and the variables they are configured by. Not here: adapters. Models of the user's own come first.
+Lives here: which providers there are and the variables they are configured by. Not here: adapters. Models of the user's
+own come first.
 """
 
 from __future__ import annotations

@@ -42,7 +42,9 @@ class OpenAICompatible:
         include_usage: bool = True,
         echo_reasoning: bool = False,
     ) -> None:
-        """`base_url` ends where `/chat/completions` begins. `idle_timeout_s` bounds the silence before and between bytes."""
+        """`base_url` ends where `/chat/completions` begins. `idle_timeout_s` bounds the silence before and between
+        bytes.
+        """
         self.provider, self.name = provider, name
         self._include_usage, self._echo_reasoning = include_usage, echo_reasoning
         self._key = _checked(api_key)

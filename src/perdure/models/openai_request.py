@@ -18,7 +18,9 @@ Body = dict[str, Any]
 
 
 def body(request: requests.Request, *, include_usage: bool = True, echo_reasoning: bool = False) -> Body:
-    """Build the JSON body. `echo_reasoning` sends reasoning back under the field it came in, which few providers accept."""
+    """Build the JSON body. `echo_reasoning` sends reasoning back under the field it came in, which few providers
+    accept.
+    """
     messages: list[Body] = [{"role": "system", "content": request.system}] if request.system else []
     for message in request.messages:
         match message:

@@ -88,7 +88,9 @@ class Assembler:
 
     @property
     def complete(self) -> bool:
-        """Whether the provider said that its answer is whole: by `[DONE]`, or by a finish reason (not all send `[DONE]`)."""
+        """Whether the provider said that its answer is whole: by `[DONE]`, or by a finish reason (not all send
+        `[DONE]`).
+        """
         return self.done or self._reason is not None
 
     def feed(self, data: bytes) -> list[port.ModelEvent]:

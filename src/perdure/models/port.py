@@ -1,10 +1,11 @@
 """The model port: one method, one closed union of stream events.
 
-Lives here: what an adapter must provide and the events it may yield. Not here: retries (an adapter makes exactly one physical
-request per `stream` and its library's own retries are off), persistence, tool execution. An adapter keeps the order the publisher
-checks (PUB-2): a start before its deltas, an end before the next start of the same id, one `Finish` at the very end. It gives a
-call id that the provider repeated within one message, or left empty, a fresh one. Whatever fails is a `ModelError` with its kind;
-a stream that ends without the provider's own end is `ModelErrorKind.INCOMPLETE`, never a `Finish`.
+Lives here: what an adapter must provide and the events it may yield. Not here: retries (an adapter makes exactly one
+physical request per `stream` and its library's own retries are off), persistence, tool execution. An adapter keeps the
+order the publisher checks (PUB-2): a start before its deltas, an end before the next start of the same id, one `Finish`
+at the very end. It gives a call id that the provider repeated within one message, or left empty, a fresh one. Whatever
+fails is a `ModelError` with its kind; a stream that ends without the provider's own end is `ModelErrorKind.INCOMPLETE`,
+never a `Finish`.
 """
 
 from __future__ import annotations

@@ -107,7 +107,8 @@ Sleep = Callable[[float], Awaitable[object]]
 
 
 class ScriptedModel:
-    """Plays one reply per request: the next of a list, or what a function makes of the request. Implements `port.Model`.
+    """Plays one reply per request: the next of a list, or what a function makes of the request. Implements
+    `port.Model`.
 
     `requests` holds what it was asked. A reply that does not end itself ends with a `Finish` for what it holds.
     """

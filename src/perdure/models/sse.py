@@ -46,7 +46,9 @@ class Parser:
         return events
 
     def close(self) -> list[bytes]:
-        """The stream ended. Servers that forget the last blank line are common, so what stands complete is an event too."""
+        """The stream ended. Servers that forget the last blank line are common, so what stands complete is an event
+        too.
+        """
         events: list[bytes] = []
         if self._pieces:
             self._line(b"".join(self._pieces), events)

@@ -1,8 +1,8 @@
 """The commits at a turn's boundaries: what is written between one model call and the next.
 
-Lives here: beginning a turn, going on to its next step, ending it by each of its endings; every one a single fenced unit, so that a crash
-sees either side and nothing in between. Not here: the order in which they happen (`drain.py`). The context is read before the unit that
-promotes, so a blocked source leaves inputs where they were (RUN-2).
+Lives here: beginning a turn, going on to its next step, ending it by each of its endings; every one a single fenced
+unit, so that a crash sees either side and nothing in between. Not here: the order in which they happen (`drain.py`).
+The context is read before the unit that promotes, so a blocked source leaves inputs where they were (RUN-2).
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ MAX_STEPS = messages.Failure("max_steps", "The turn used all the steps it is all
 async def begin(parts: Parts, held: claims.Held) -> Turn | None:
     """Open a turn: promote what is eligible and start the first step in the same commit.
 
-    None where nothing was eligible any more, or the turn failed before it began; the claim is then let go or handed over.
+    None where nothing was eligible any more, or the turn failed before it began; the claim is then let go or handed
+    over.
     """
     session = await parts.log.store.read(lambda tx: sessions.get(tx, held.session_id))
     try:
@@ -123,7 +124,9 @@ async def end(turn: Turn, outcome: step.Outcome) -> None:
 
 @dataclass(slots=True)
 class _Ending:
-    """What a unit decided about the claim, taken into memory by the commit itself: a drain cancelled meanwhile must know it too."""
+    """What a unit decided about the claim, taken into memory by the commit itself: a drain cancelled meanwhile must
+    know it too.
+    """
 
     held: claims.Held
     next_id: str
@@ -175,8 +178,8 @@ async def end_interrupted(parts: Parts, held: claims.Held, turn: Turn | None) ->
 
 
 def _still_owed(turn: Turn | None) -> list[object]:
-    """Facts of the cut-off step that are not durable yet. A call whose fact never became durable never ran: `step.interrupted`
-    closes it, as it closes those that were never called.
+    """Facts of the cut-off step that are not durable yet. A call whose fact never became durable never ran:
+    `step.interrupted` closes it, as it closes those that were never called.
     """
     if turn is None or turn.publisher is None:
         return []
@@ -188,7 +191,9 @@ def _cut_off(fact: object) -> bool:
 
 
 async def end_by_defect(parts: Parts, held: claims.Held, error: Exception) -> None:
-    """The drain broke: end what is open as failed; where even that cannot be written, the lease ends and recovery does it."""
+    """The drain broke: end what is open as failed; where even that cannot be written, the lease ends and recovery does
+    it.
+    """
     failure = messages.Failure("defect", f"{type(error).__name__}: {error}")
     next_id = parts.claims.next_id()
 

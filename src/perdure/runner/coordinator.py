@@ -1,17 +1,19 @@
 """One busy period per key, with a doorbell.
 
-Lives here: a generic organ that knows nothing of sessions. `wake` starts a drain of a key or makes the running one be followed by another;
-`run` joins or starts a forced one and waits; `interrupt` cancels the running one, once, and says why. However often and from wherever the
-bell rings, a key has at most one drain, and a ring during settlement or clean-up is kept for a successor (EX-6). Imports nothing of ours.
+Lives here: a generic organ that knows nothing of sessions. `wake` starts a drain of a key or makes the running one be
+followed by another; `run` joins or starts a forced one and waits; `interrupt` cancels the running one, once, and says
+why. However often and from wherever the bell rings, a key has at most one drain, and a ring during settlement or
+clean-up is kept for a successor (EX-6). Imports nothing of ours.
 
-Why a task of its own per drain: cancelling it is then the whole of interrupting, and a drain's context never leaks into the next.
+Why a task of its own per drain: cancelling it is then the whole of interrupting, and a drain's context never leaks into
+the next.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -28,7 +30,7 @@ class Busy(Generic[K]):
     reason: str | None = None
 
     @contextlib.asynccontextmanager
-    async def aside(self) -> AsyncIterator[None]:
+    async def aside(self) -> AsyncGenerator[None, None]:
         """Give the slot to another key while waiting on one."""
         self.slots.release()
         try:
@@ -82,7 +84,8 @@ class Coordinator(Generic[K]):
     async def run(self, key: K) -> None:
         """Join the running drain, or start a forced one, and wait for its end. Raises what it raises.
 
-        Cancelling the wait does not cancel the drain. A drain being interrupted is not joined: a forced successor follows it.
+        Cancelling the wait does not cancel the drain. A drain being interrupted is not joined: a forced successor
+        follows it.
         """
         if self._closed:
             return
@@ -92,7 +95,9 @@ class Coordinator(Generic[K]):
         await waiter
 
     def interrupt(self, key: K, reason: str = "interrupt") -> bool:
-        """Cancel the running drain and forget rings before this one; False where nothing runs or it is cancelled already."""
+        """Cancel the running drain and forget rings before this one; False where nothing runs or it is cancelled
+        already.
+        """
         entry = self._entries.get(key)
         if entry is None or entry.busy.reason or entry.task is None:
             return False

@@ -1,8 +1,9 @@
 """One busy period of a session: promote, step, again, until nothing is eligible.
 
-Lives here: the order of things, as a short list of steps. Each commit it asks for stands in `boundary.py`; what happens inside a step in
-`step.py`. Not here: when a drain starts (`coordinator.py`, `sweep.py`). Ways out: nothing left, the claim lost, an interrupt settled, a
-graceful stop. Whatever else goes wrong ends the turn failed; a defect is never left to recovery if the database still answers.
+Lives here: the order of things, as a short list of steps. Each commit it asks for stands in `boundary.py`; what happens
+inside a step in `step.py`. Not here: when a drain starts (`coordinator.py`, `sweep.py`). Ways out: nothing left, the
+claim lost, an interrupt settled, a graceful stop. Whatever else goes wrong ends the turn failed; a defect is never left
+to recovery if the database still answers.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """From a model's stream to the facts of one step: the only writer of step facts (PUB-1).
 
-Lives here: the order a stream must keep (PUB-2), open parts, live deltas, drafts, the moment each fact becomes durable. Not here: what ends a
-step and what follows (`step.py`, `drain.py`). Facts are gathered in `pending` and become durable together: at once where something waits for
-it (a call before it runs, a result while others still run), with the next draft, or with the step's end, whichever comes first. So a plain
-answer costs the commit that ends it and nothing more.
+Lives here: the order a stream must keep (PUB-2), open parts, live deltas, drafts, the moment each fact becomes durable.
+Not here: what ends a step and what follows (`step.py`, `drain.py`). Facts are gathered in `pending` and become durable
+together: at once where something waits for it (a call before it runs, a result while others still run), with the next
+draft, or with the step's end, whichever comes first. So a plain answer costs the commit that ends it and nothing more.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ class Sink(Protocol):
 
 @dataclass(slots=True)
 class _Open:
-    """An open part: its text so far, how much of it was announced and drafted (code points), what was not announced yet."""
+    """An open part: its text so far, how much of it was announced and drafted (code points), what was not announced
+    yet.
+    """
 
     kind: messages.PartKind
     id: str
@@ -310,7 +312,7 @@ class Publisher:
             return
         delta, offset = "".join(part.waiting), part.announced
         part.waiting, part.announced = [], part.length
-        common = {
+        common: dict[str, Any] = {
             "session_id": self.session_id,
             "assistant_message_id": self.message_id,
             "delta": delta,

@@ -1,8 +1,8 @@
 """One step: a model call and the settlement of its tool calls, ending in a closed outcome.
 
-Lives here: building the request, reading the stream, running local calls beside it, and the facts the step ends with. Not here: committing
-those (its caller does, together with what follows), promotion, the end of a turn. Calls start while the model still streams, run side by
-side, and all settle before the one terminal fact (RUN-3).
+Lives here: building the request, reading the stream, running local calls beside it, and the facts the step ends with.
+Not here: committing those (its caller does, together with what follows), promotion, the end of a turn. Calls start
+while the model still streams, run side by side, and all settle before the one terminal fact (RUN-3).
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ Outcome = Ended | Failed
 
 
 async def run(turn: Turn) -> Outcome:
-    """Run the step whose `step.started` is durable. Raises `ClaimLost`, `Interrupted` and cancellation; then nothing is settled."""
+    """Run the step whose `step.started` is durable. Raises `ClaimLost`, `Interrupted` and cancellation; then nothing is
+    settled.
+    """
     step = _Step(turn)
     turn.publisher = step.publisher
     turn.parts.live[turn.session_id] = step.publisher

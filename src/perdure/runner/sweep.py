@@ -1,8 +1,8 @@
 """The sweep: nothing stays "running" for ever.
 
-Lives here: when dead claims are recovered and waiting sessions rung: at start, every few seconds, at the earliest expiry, and when another
-process committed something (REC-1). Not here: what recovery writes (`session/recovery.py`). Every node runs one; they do not coordinate, the
-database does. One failing item never ends a sweep.
+Lives here: when dead claims are recovered and waiting sessions rung: at start, every few seconds, at the earliest
+expiry, and when another process committed something (REC-1). Not here: what recovery writes (`session/recovery.py`).
+Every node runs one; they do not coordinate, the database does. One failing item never ends a sweep.
 """
 
 from __future__ import annotations

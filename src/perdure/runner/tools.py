@@ -1,8 +1,8 @@
 """Running one tool call.
 
-Lives here: from a durable call to what is recorded of it: arguments checked, the function run with its timeout, its result made recordable
-and bounded. Not here: when a call may start (`publisher.py` waits for its fact), schemas (`tools/function.py`). Whatever goes wrong is a
-result the model sees; only cancellation passes through.
+Lives here: from a durable call to what is recorded of it: arguments checked, the function run with its timeout, its
+result made recordable and bounded. Not here: when a call may start (`publisher.py` waits for its fact), schemas
+(`tools/function.py`). Whatever goes wrong is a result the model sees; only cancellation passes through.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import inspect
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from perdure import agent
 from perdure.core import codec, messages, text
@@ -73,8 +73,14 @@ async def _call(tool: agent.Tool, arguments: dict[str, Any]) -> Any:
         # A tool may refuse to be cancelled; the turn does not wait for it longer than this.
         task.cancel()
         await asyncio.wait({task}, timeout=GRACE_S)
-        task.add_done_callback(lambda late: late.cancelled() or late.exception())
+        task.add_done_callback(_forget)
         raise
+
+
+def _forget(late: asyncio.Future[Any]) -> None:
+    """Take the exception of a tool that ended after its turn, so that nobody is told of it twice."""
+    if not late.cancelled():
+        late.exception()
 
 
 def of_value(value: Any) -> Result:
@@ -86,7 +92,7 @@ def of_value(value: Any) -> Result:
     elif callable(dump := getattr(value, "model_dump", None)):
         value = dump(mode="json")
     cleaned, replaced = text.clean(value)
-    structured = cleaned if isinstance(cleaned, dict) else None
+    structured = cast("messages.JsonObject", cleaned) if isinstance(cleaned, dict) else None
     words = cleaned if isinstance(cleaned, str) else ("" if cleaned is None else codec.dump(cleaned))
     return Result(_bounded(words, replaced=replaced), structured)
 

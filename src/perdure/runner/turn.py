@@ -1,7 +1,8 @@
 """One turn under its claim, and what a runner needs to run any.
 
-Lives here: `Parts`, the organs a drain works with, and `Turn`, the value its steps pass along: which session, agent and model, how many steps
-it took, and the one door through which its commits go. Not here: the order of steps (`drain.py`), a step's inside (`step.py`).
+Lives here: `Parts`, the organs a drain works with, and `Turn`, the value its steps pass along: which session, agent and
+model, how many steps it took, and the one door through which its commits go. Not here: the order of steps (`drain.py`),
+a step's inside (`step.py`).
 """
 
 from __future__ import annotations

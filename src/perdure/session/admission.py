@@ -1,7 +1,8 @@
 """A prompt becomes durable under its caller's id (IN-1..7, IN-10..13).
 
-Lives here: admitting, retrying exactly, cancelling, changing delivery, running again, and the receipt of any prompt. Not here: ringing the
-doorbell (the engine does, after the commit), promotion. Each verb is one unit; the database decides every race.
+Lives here: admitting, retrying exactly, cancelling, changing delivery, running again, and the receipt of any prompt.
+Not here: ringing the doorbell (the engine does, after the commit), promotion. Each verb is one unit; the database
+decides every race.
 """
 
 from __future__ import annotations
@@ -70,7 +71,15 @@ def admit(
     session = session_or_refuse(tx, session_id)
     row = tx.inbox.get(message_id)
     if row:
-        return _again(unit, session, row, session_id, prompt, delivery, resume=resume)
+        same = (
+            row.session_id == session_id
+            and row.kind == "user"
+            and row.admitted_delivery == delivery
+            and codec.same_json(row.prompt, codec.dump(prompt))
+        )
+        if not same:
+            raise errors.PromptConflict(session_id, message_id)
+        return _again(unit, session, row, resume=resume)
     if tx.messages.owner(message_id) is not None:
         raise errors.PromptConflict(session_id, message_id)
     holding.leave(unit, session)
@@ -89,29 +98,13 @@ def admit(
     return Admitted(receipt_of(tx, session_id, message_id), resume)
 
 
-def _again(
-    unit: Unit,
-    session: sessions.SessionRow,
-    row: rows.InputRow,
-    session_id: str,
-    prompt: messages.Prompt,
-    delivery: messages.Delivery,
-    *,
-    resume: bool,
-) -> Admitted:
-    same = (
-        row.session_id == session_id
-        and row.kind == "user"
-        and row.admitted_delivery == delivery
-        and codec.same_json(row.prompt, codec.dump(prompt))
-    )
-    if not same:
-        raise errors.PromptConflict(session_id, row.id)
+def _again(unit: Unit, session: sessions.SessionRow, row: rows.InputRow, *, resume: bool) -> Admitted:
+    """An exact retry: nothing is written but the wish to run what still waits (IN-2, IN-5)."""
     ring = False
     if resume and row.pending:
         holding.leave(unit, session)
-        ring = request_execution(unit, session_id, row.id)
-    return Admitted(receipt_of(unit.tx, session_id, row.id), ring)
+        ring = request_execution(unit, session.id, row.id)
+    return Admitted(receipt_of(unit.tx, session.id, row.id), ring)
 
 
 def request_execution(unit: Unit, session_id: str, message_id: str) -> bool:
@@ -148,11 +141,14 @@ def resume(unit: Unit, session_id: str) -> bool:
     """Want every pending input to run, a continuation included; whether there is anything to ring for."""
     holding.leave(unit, session_or_refuse(unit.tx, session_id))
     pending = unit.tx.inbox.pending(session_id)
-    return any([request_execution(unit, session_id, row.id) for row in pending])
+    wanted = [request_execution(unit, session_id, row.id) for row in pending]
+    return any(wanted)
 
 
 def cancel(unit: Unit, session_id: str, message_id: str) -> Receipt:
-    """Withdraw a pending prompt. Raises `PromptNotFound`, `LifecycleConflict` where it is not pending or not the caller's."""
+    """Withdraw a pending prompt. Raises `PromptNotFound`, `LifecycleConflict` where it is not pending or not the
+    caller's.
+    """
     row = _own_pending(unit, session_id, message_id)
     unit.append(events.PromptWithdrawn(session_id=session_id, message_id=row.id, reason="cancelled"))
     return receipt_of(unit.tx, session_id, message_id)

@@ -1,15 +1,16 @@
 """The claim: one owner executes a session, for a leased time, and every commit checks it.
 
-Lives here: taking, fencing, renewing, handing over and letting go of the claim row (EX-1..5, EX-10), and `keep`, which cancels its body
-when trust in the lease ends. Not here: what a dead claim means (`recovery.py`), what a turn does (`runner/`). The row is the only truth;
-a process trusts its lease less long than the database does, by a clock that counts suspend.
+Lives here: taking, fencing, renewing, handing over and letting go of the claim row (EX-1..5, EX-10), and `keep`, which
+cancels its body when trust in the lease ends. Not here: what a dead claim means (`recovery.py`), what a turn does
+(`runner/`). The row is the only truth; a process trusts its lease less long than the database does, by a clock that
+counts suspend.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -25,13 +26,15 @@ from perdure.store import port
 T = TypeVar("T")
 
 
-class Interrupted(Exception):  # noqa: N818, a signal between a commit and its drain, never an error anyone sees
-    """The owner's commit found the interrupt mark and wrote nothing."""
+class Interrupted(Exception):
+    """The owner's commit found the interrupt mark and wrote nothing: a signal to its drain, never an error anyone sees."""
 
 
 @dataclass(slots=True)
 class Held:
-    """A claim this process holds. `execution_id` changes at a hand-over; `trusted_until` is on the suspend-counting clock (ms)."""
+    """A claim this process holds. `execution_id` changes at a hand-over; `trusted_until` is on the suspend-counting
+    clock (ms).
+    """
 
     session_id: str
     owner_id: str
@@ -44,7 +47,9 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Outcome of an attempt to take the claim: the claim, or why not. `exhausted`: the budget was spent and that was settled."""
+    """Outcome of an attempt to take the claim: the claim, or why not. `exhausted`: the budget was spent and that was
+    settled.
+    """
 
     attempt: int = 0
     refused_by: str | None = None
@@ -58,7 +63,9 @@ class Claims:
     def __init__(
         self, log: Log, clock: clocks.Clock, entropy: ids.Entropy, owner_id: str, *, lease_ms: int, budget: int
     ) -> None:
-        """Claim as `owner_id`; `budget` is how many crashes a turn may survive unless its session's policy says otherwise."""
+        """Claim as `owner_id`; `budget` is how many crashes a turn may survive unless its session's policy says
+        otherwise.
+        """
         self.owner_id, self.lease_ms, self.budget = owner_id, lease_ms, budget
         self.margin_ms = max(lease_ms // 6, 1)
         self._log, self._clock, self._entropy = log, clock, entropy
@@ -66,9 +73,11 @@ class Claims:
     # -- taking ------------------------------------------------------------------------------------------------------------
 
     async def acquire(self, session_id: str, *, forced: bool) -> Held | None:
-        """Take the claim in phase `safe` if something is eligible (or `forced`), counting the attempt in the same commit.
+        """Take the claim in phase `safe` if something is eligible (or `forced`), counting the attempt in the same
+        commit.
 
-        None: nothing to do, or a dead claim that recovery must turn into facts first. Raises `ClaimRefused` for a live owner.
+        None: nothing to do, or a dead claim that recovery must turn into facts first. Raises `ClaimRefused` for a live
+        owner.
         """
         claim_id = ids.mint("exe", self._entropy)
         started = self._clock.suspend_ms()
@@ -134,8 +143,8 @@ class Claims:
     ) -> T:
         """Run a unit fenced by the claim (EX-2); `committed` as in `Log.transact`.
 
-        Raises `ClaimLost`, with nothing written, where the claim is gone, another's or expired; `Interrupted` where it is marked,
-        unless this is the commit that settles the interrupt.
+        Raises `ClaimLost`, with nothing written, where the claim is gone, another's or expired; `Interrupted` where it
+        is marked, unless this is the commit that settles the interrupt.
         """
         execution_id = held.execution_id
 
@@ -155,7 +164,7 @@ class Claims:
     # -- keeping -----------------------------------------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
-    async def keep(self, held: Held) -> AsyncIterator[None]:
+    async def keep(self, held: Held) -> AsyncGenerator[None, None]:
         """Renew the lease while the body runs; cancel the body and raise `ClaimLost` when trust in the lease ends."""
         body = asyncio.current_task()
         assert body is not None  # noqa: S101, an async context manager always runs in a task
@@ -197,7 +206,9 @@ class Claims:
     # -- letting go --------------------------------------------------------------------------------------------------------
 
     async def release(self, held: Held) -> None:
-        """Let go with nothing recorded: nothing was eligible, a source was blocked, or an interrupt found nothing started."""
+        """Let go with nothing recorded: nothing was eligible, a source was blocked, or an interrupt found nothing
+        started.
+        """
 
         def work(unit: Unit, claim: rows.ClaimRow) -> None:
             let_go(unit.tx, claim)
@@ -216,7 +227,9 @@ class Claims:
         await self.commit(held, work, settling=True)
 
     def next_id(self) -> str:
-        """An id for an execution that may follow by hand-over; minted outside the unit, so that a second run uses it again."""
+        """An id for an execution that may follow by hand-over; minted outside the unit, so that a second run uses it
+        again.
+        """
         return ids.mint("exe", self._entropy)
 
 

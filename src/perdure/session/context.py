@@ -1,7 +1,8 @@
 """What stands before the conversation: the frozen baseline of a context epoch (CTX-1, CTX-2).
 
-Lives here: reading sources, and planning what a boundary commits about them. Not here: when a boundary is, compaction. A baseline is frozen
-because providers cache a prompt by its prefix: later changes are told in the conversation instead of changing what came before it.
+Lives here: reading sources, and planning what a boundary commits about them. Not here: when a boundary is, compaction.
+A baseline is frozen because providers cache a prompt by its prefix: later changes are told in the conversation instead
+of changing what came before it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from perdure.log.unit import Unit
 from perdure.store.context import EpochRow
 
 
-class Unavailable(Exception):  # noqa: N818, a state of the world, said by a source
+class Unavailable(Exception):
     """A source cannot be read now; it is neither changed nor gone."""
 
 
@@ -77,7 +78,8 @@ async def observe(sources: Sequence[Source]) -> Observation:
 
 
 def settle(unit: Unit, session_id: str, seen: Observation, message_id: str) -> str:
-    """Open the epoch, or tell the model what changed since and move the snapshot on; the baseline. Part of a fenced unit.
+    """Open the epoch, or tell the model what changed since and move the snapshot on; the baseline. Part of a fenced
+    unit.
 
     Raises `ContextBlocked` where there is no epoch yet and a source could not be read.
     """

@@ -1,7 +1,7 @@
 """Giving up on a turn that crashed its owner too often (REC-6).
 
-Lives here: the budget and the one commit that ends such a turn, so that the session is idle and usable again. Not here: counting, which
-belongs to whoever takes a claim.
+Lives here: the budget and the one commit that ends such a turn, so that the session is idle and usable again. Not here:
+counting, which belongs to whoever takes a claim.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The active transcript in memory.
 
-Lives here: `Histories`, a bounded store of transcripts of sessions that were active lately, brought up to date from the log's tail instead of
-being read again, so that a turn costs the same however long its session is. Not here: what the model is shown (`core/request.py`).
+Lives here: `Histories`, a bounded store of transcripts of sessions that were active lately, brought up to date from the
+log's tail instead of being read again, so that a turn costs the same however long its session is. Not here: what the
+model is shown (`core/request.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Leaving the held state of an imported session (LOG-28).
 
-Lives here: the one step by which a held session becomes an ordinary one, recovering what its log left open like a dead claim. Not here:
-how it became held (`maintenance/`).
+Lives here: the one step by which a held session becomes an ordinary one, recovering what its log left open like a dead
+claim. Not here: how it became held (`maintenance/`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Stopping a turn for good, from any node, with no claim (EX-8).
 
-Lives here: the one commit that acknowledges an interrupt and the facts by which its owner settles it. Not here: cancelling what runs in
-this process (`runner/`), recovery of a marked claim whose owner died (`recovery.py`).
+Lives here: the one commit that acknowledges an interrupt and the facts by which its owner settles it. Not here:
+cancelling what runs in this process (`runner/`), recovery of a marked claim whose owner died (`recovery.py`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from perdure.session import recovery
 def request(unit: Unit, session_id: str, reason: str, execution_id: str | None = None) -> bool:
     """Record the interrupt and mark whoever executes; whether anything was there to stop.
 
-    Settles in the same commit what has no owner: a waiting continuation, a parked turn, an open turn without a claim. A request
-    that names another execution than the open one changes nothing. Raises `SessionNotFound`.
+    Settles in the same commit what has no owner: a waiting continuation, a parked turn, an open turn without a claim. A
+    request that names another execution than the open one changes nothing. Raises `SessionNotFound`.
     """
     tx = unit.tx
     claim = tx.claims.of_session(session_id)

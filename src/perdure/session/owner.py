@@ -1,8 +1,8 @@
 """Who executes: the identity a process puts on its claims, and whether such an identity is surely dead (EX-5).
 
-Lives here: making and reading owner ids. An id is `own_RANDOM@BOOT/NAMESPACE/PID/START`: the part after `@` says on which boot of which
-machine, in which pid namespace, which process. Only where boot and namespace are ours may its absence be judged; about any other owner
-nothing is known and the lease decides. Not here: claims themselves.
+Lives here: making and reading owner ids. An id is `own_RANDOM@BOOT/NAMESPACE/PID/START`: the part after `@` says on
+which boot of which machine, in which pid namespace, which process. Only where boot and namespace are ours may its
+absence be judged; about any other owner nothing is known and the lease decides. Not here: claims themselves.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def _here() -> str | None:
     """This boot and pid namespace, or None where the system does not tell."""
     try:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text("ascii").strip()
-        namespace = os.readlink(_PROC / "self/ns/pid")
+        namespace = str((_PROC / "self/ns/pid").readlink())
     except OSError:
         return None
     return f"{boot}/{namespace.removeprefix('pid:').strip('[]')}"

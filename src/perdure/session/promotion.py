@@ -1,7 +1,7 @@
 """From the inbox into the transcript.
 
-Lives here: reading what waits and appending what `core/inbox.py` chooses, inside the caller's unit. Not here: the rule itself, claims,
-when a boundary is reached.
+Lives here: reading what waits and appending what `core/inbox.py` chooses, inside the caller's unit. Not here: the rule
+itself, claims, when a boundary is reached.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ class Promoted:
 
 
 def promote(unit: Unit, session_id: str, choice: inbox.Choice) -> Promoted:
-    """Append the promotions and withdrawals of a choice; an input that cannot be decoded is withdrawn as failed (IN-14)."""
+    """Append the promotions and withdrawals of a choice; an input that cannot be decoded is withdrawn as failed
+    (IN-14).
+    """
     for superseded in choice.supersede:
         unit.append(events.PromptWithdrawn(session_id=session_id, message_id=superseded, reason="superseded"))
     promoted = [message_id for message_id in choice.promote if _promote_one(unit, session_id, message_id)]

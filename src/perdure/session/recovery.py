@@ -1,8 +1,9 @@
 """Turning a dead owner's claim into facts.
 
-Lives here: the one transaction per dead claim (REC-2), what it writes by phase, purpose, policy and interrupt mark, and the list of what
-a sweep should ring (REC-1, REC-4). Not here: running anything, the sweep's timing (`runner/sweep.py`), taking claims. Everything is decided
-by rows inside the transaction and fenced by deleting the claim unchanged, so any number of recoverers on any node make one set of facts.
+Lives here: the one transaction per dead claim (REC-2), what it writes by phase, purpose, policy and interrupt mark, and
+the list of what a sweep should ring (REC-1, REC-4). Not here: running anything, the sweep's timing (`runner/sweep.py`),
+taking claims. Everything is decided by rows inside the transaction and fenced by deleting the claim unchanged, so any
+number of recoverers on any node make one set of facts.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from perdure.store import claims as rows
 from perdure.store import port
 
 CONTINUE_TEXT = (
-    "The process working on this was stopped and a new one took over. Continue from what the transcript shows, without repeating "
-    "what is already done. Where the outcome of a tool call is unknown, check before doing it again."
+    "The process working on this was stopped and a new one took over. Continue from what the transcript shows, without "
+    "repeating what is already done. Where the outcome of a tool call is unknown, check before doing it again."
 )
 INTERRUPTED = messages.Failure("interrupted", "Interrupted")
 
@@ -41,7 +42,9 @@ def is_dead(claim: rows.ClaimRow, now: int) -> bool:
 
 
 def recover(unit: Unit, claim: rows.ClaimRow) -> Outcome:
-    """Recover one dead claim in the caller's unit. Safe to call twice, and by several at once: the loser changes nothing."""
+    """Recover one dead claim in the caller's unit. Safe to call twice, and by several at once: the loser changes
+    nothing.
+    """
     if not unit.tx.claims.delete_dead(claim):
         return Outcome(claim.session_id, claim.id, claim.phase, "nothing")
     if claim.phase == "safe":
@@ -171,8 +174,8 @@ def _interrupt_step(unit: Unit, session_id: str, message_id: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What a sweep found: dead claims to recover, sessions to ring once each, sessions this owner must interrupt because somebody
-    asked for it elsewhere, and when to look again at the latest (epoch ms).
+    """What a sweep found: dead claims to recover, sessions to ring once each, sessions this owner must interrupt
+    because somebody asked for it elsewhere, and when to look again at the latest (epoch ms).
     """
 
     dead: tuple[rows.ClaimRow, ...]
@@ -182,7 +185,9 @@ class Survey:
 
 
 def survey(tx: port.Tx, owner_id: str, now: int) -> Survey:
-    """Look at every claim, recovery and woken input. Sessions under a live claim are not rung: their owner looks by itself."""
+    """Look at every claim, recovery and woken input. Sessions under a live claim are not rung: their owner looks by
+    itself.
+    """
     claims = tx.claims.all()
     dead = tuple(claim for claim in claims if is_dead(claim, now))
     claimed = {claim.session_id for claim in claims}

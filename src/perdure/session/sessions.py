@@ -1,7 +1,7 @@
 """Creating, reading and listing sessions.
 
-Lives here: the units behind create, get and list. Not here: prompts (`admission.py`), running. A caller may choose the id, so that creating
-can be retried safely: the same settings give the same session, others a conflict.
+Lives here: the units behind create, get and list. Not here: prompts (`admission.py`), running. A caller may choose the
+id, so that creating can be retried safely: the same settings give the same session, others a conflict.
 """
 
 from __future__ import annotations

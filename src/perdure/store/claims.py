@@ -27,7 +27,9 @@ class ClaimRow:
 
 
 def _row(row: Any) -> ClaimRow:
-    return ClaimRow(*row[:6], bool(row[6]), *row[7:])
+    columns: list[Any] = [*row]
+    columns[6] = bool(row[6])
+    return ClaimRow(*columns)
 
 
 class Claims:

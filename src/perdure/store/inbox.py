@@ -36,8 +36,10 @@ class InputRow:
 
 
 def _row(row: Any) -> InputRow:
-    error = codec.load(row[14], messages.Failure) if row[14] else None
-    return InputRow(*row[:9], bool(row[9]), *row[10:14], error, row[15])
+    columns: list[Any] = [*row]
+    columns[9] = bool(row[9])
+    columns[14] = codec.load(row[14], messages.Failure) if row[14] else None
+    return InputRow(*columns)
 
 
 class Inbox:

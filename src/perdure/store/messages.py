@@ -1,10 +1,16 @@
-"""Rows of `session_message` and `session_part`: a header a message, a row a part, so that no event rewrites a whole message."""
+"""Rows of `session_message` and `session_part`: a header a message, a row a part, so that no event rewrites a whole
+message.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from perdure.core import codec, messages
+
+
+def _decoded(row: Any) -> messages.Message:
+    return codec.load_message(row[1], row[0], row[2], row[5])
 
 
 class Messages:
@@ -43,18 +49,18 @@ class Messages:
     def get(self, message_id: str) -> messages.Message | None:
         """One message, an assistant without its parts."""
         row = self._q.message_get(self._c, id=message_id)
-        return codec.load_message(*row) if row else None
+        return _decoded(row) if row else None
 
     def newest_assistant(self, session_id: str) -> messages.Assistant | None:
         """The newest assistant, complete or not, without its parts."""
         row = self._q.message_newest(self._c, session_id=session_id, type="assistant")
-        message = codec.load_message(*row) if row else None
+        message = _decoded(row) if row else None
         return message if isinstance(message, messages.Assistant) else None
 
     def newest_compaction(self, session_id: str) -> messages.Compaction | None:
         """The newest compaction, whatever became of it."""
         row = self._q.message_newest(self._c, session_id=session_id, type="compaction")
-        message = codec.load_message(*row) if row else None
+        message = _decoded(row) if row else None
         return message if isinstance(message, messages.Compaction) else None
 
     def page(self, session_id: str, after: int, limit: int) -> list[messages.Message]:
@@ -63,7 +69,7 @@ class Messages:
         return [self._whole(row) for row in rows]
 
     def _whole(self, row: Any) -> messages.Message:
-        message = codec.load_message(*row)
+        message = _decoded(row)
         if not isinstance(message, messages.Assistant):
             return message
         parts = self._q.part_of_message(self._c, message_id=message.id)

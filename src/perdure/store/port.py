@@ -1,9 +1,10 @@
 """The port: what a store is to everything above it.
 
-Lives here: `Store` (units of work on one database) and `Tx` (the verbs a unit may use, grouped by noun). Not here: any session rule,
-any SQL. A unit `work(tx)` is a short synchronous function, pure but for `tx`: it runs inside one transaction, off the event loop,
-and may run again when the database asks for it, so memory changes only after commit, in `committed`. Units whose caller was
-cancelled still commit or fail as a whole; cancellation reaches the caller when that is decided.
+Lives here: `Store` (units of work on one database) and `Tx` (the verbs a unit may use, grouped by noun). Not here: any
+session rule, any SQL. A unit `work(tx)` is a short synchronous function, pure but for `tx`: it runs inside one
+transaction, off the event loop, and may run again when the database asks for it, so memory changes only after commit,
+in `committed`. Units whose caller was cancelled still commit or fail as a whole; cancellation reaches the caller when
+that is decided.
 """
 
 from __future__ import annotations
@@ -48,14 +49,17 @@ class Store(Protocol):
     async def write(self, work: Callable[[Tx], T], *, committed: Callable[[T], None] | None = None) -> T:
         """Run `work` in one transaction and return what it returned once that is committed.
 
-        `committed(result)` is called on the event loop after the commit, in commit order over all units of this store, before
-        any of their callers goes on. What `work` raises rolls back its unit alone and is raised here. Raises `StoreBusy` past the
-        deadline, `StoreFull`, `StoreFailed`, `StoreCorrupt`; none of these leaves anything of the unit behind.
+        `committed(result)` is called on the event loop after the commit, in commit order over all units of this store,
+        before any of their callers goes on. What `work` raises rolls back its unit alone and is raised here. Raises
+        `StoreBusy` past the deadline, `StoreFull`, `StoreFailed`, `StoreCorrupt`; none of these leaves anything of the
+        unit behind.
         """
         ...
 
     async def read(self, work: Callable[[Tx], T]) -> T:
-        """Run `work` on one consistent snapshot; it sees every unit whose `write` has returned here. Never blocks the writer."""
+        """Run `work` on one consistent snapshot; it sees every unit whose `write` has returned here. Never blocks the
+        writer.
+        """
         ...
 
     def on_foreign_commit(self, ring: Callable[[], None]) -> Callable[[], None]:

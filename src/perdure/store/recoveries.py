@@ -26,7 +26,9 @@ class RecoveryRow:
 
 
 def _row(row: Any) -> RecoveryRow:
-    return RecoveryRow(*row[:5], bool(row[5]), *row[6:])
+    columns: list[Any] = [*row]
+    columns[5] = bool(row[5])
+    return RecoveryRow(*columns)
 
 
 class Recoveries:

@@ -136,11 +136,11 @@ class Sessions:
         """It is over; of another than the open one this changes nothing."""
         self._q.session_close_execution(self._c, id=session_id, execution_id=execution_id, time=time)
 
-    def set_parked(self, session_id: str, execution_id: str, parked: bool) -> None:
+    def set_parked(self, session_id: str, execution_id: str, *, parked: bool) -> None:
         """The open execution waits for approvals, or no longer."""
         self._q.session_set_parked(self._c, id=session_id, execution_id=execution_id, parked=int(parked))
 
-    def set_held(self, session_id: str, held: bool) -> None:
+    def set_held(self, session_id: str, *, held: bool) -> None:
         """Nothing may start it, or no longer."""
         self._q.session_set_held(self._c, id=session_id, held=int(held))
 

@@ -1,7 +1,7 @@
 """The named statements, loaded once.
 
-Lives here: reading `sql/common.sql` and one dialect file through aiosql, and the adapter through which aiosql speaks apsw. Not
-here: what a statement means to a session (the row groups beside this file) and transactions (`sqlite.py`).
+Lives here: reading `sql/common.sql` and one dialect file through aiosql, and the adapter through which aiosql speaks
+apsw. Not here: what a statement means to a session (the row groups beside this file) and transactions (`sqlite.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from aiosql.adapters.generic import GenericAdapter
 class ApswAdapter(GenericAdapter):
     """aiosql over apsw: rows come as lists, `!` answers the number of changed rows."""
 
-    def select(self, conn: Any, query_name: str, sql: str, parameters: Any, record_class: Any = None) -> list[Any]:
+    def select(self, conn: Any, query_name: str, sql: str, parameters: Any, record_class: Any = None) -> Any:
         """All rows at once, so that no cursor outlives the statement."""
         return conn.execute(sql, parameters).fetchall()
 
@@ -41,4 +41,5 @@ def load(dialect: str) -> Any:
     """Give the statements of `common.sql` and `{dialect}.sql` as methods taking a connection and named parameters."""
     folder = resources.files("perdure.store") / "sql"
     text = "\n".join((folder / f"{name}.sql").read_text("utf-8") for name in ("common", dialect))
-    return aiosql.from_str(text, ApswAdapter)
+    # aiosql types its adapters only in part
+    return aiosql.from_str(text, ApswAdapter)  # pyright: ignore[reportUnknownMemberType]

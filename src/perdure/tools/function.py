@@ -1,7 +1,8 @@
 """A Python function as a tool: its JSON Schema and the checking of arguments.
 
-Lives here: `Bound`, made once per tool at start-up from type hints by pydantic. Not here: effects, timeouts, what becomes of a result
-(`runner/tools.py`). A function that pydantic cannot describe is a `ConfigError` when the engine starts, not when a model calls it.
+Lives here: `Bound`, made once per tool at start-up from type hints by pydantic. Not here: effects, timeouts, what
+becomes of a result (`runner/tools.py`). A function that pydantic cannot describe is a `ConfigError` when the engine
+starts, not when a model calls it.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from perdure import agent, errors
 from perdure.core import messages, request
 
 
-class BadArguments(Exception):  # noqa: N818, the model's mistake, told to the model
-    """The model's arguments do not fit the tool."""
+class BadArguments(Exception):
+    """The model's arguments do not fit the tool; the model is told."""
 
 
 class Bound:
