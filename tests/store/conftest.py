@@ -1,9 +1,16 @@
 """What the tests of the store share: works that append and read, and builders of rows that others hang on."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
+import perdure
 from perdure.core import events, messages
 from perdure.store.events import EventRow
+from perdure.testing.fault_vfs import FaultVFS
 
 
 class Build:
@@ -60,3 +67,49 @@ class Build:
 @pytest.fixture(scope="session")
 def build():
     return Build
+
+
+class Processes:
+    """Starts programs that use the store, each with `path`, `args` and the names of this file's `Build` at hand."""
+
+    def __init__(self, path):
+        self.path = path
+        self.started = []
+
+    def start(self, code, *args):
+        prelude = (
+            "import asyncio, os, signal, sys\n"
+            "import conftest\n"
+            "from perdure import errors\n"
+            "from perdure.store import sqlite\n"
+            "build, path, args = conftest.Build, sys.argv[1], sys.argv[2:]\n"
+        )
+        places = [str(Path(__file__).parent), str(Path(perdure.__file__).parent.parent)]
+        started = subprocess.Popen(
+            [sys.executable, "-c", prelude + code, str(self.path), *map(str, args)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(places)},
+        )
+        self.started.append(started)
+        return started
+
+    def stop(self):
+        for one in self.started:
+            one.kill()
+            one.communicate()
+
+
+@pytest.fixture
+def processes(tmp_path):
+    """Other processes on the file `log.db` of this test."""
+    processes = Processes(tmp_path / "log.db")
+    yield processes
+    processes.stop()
+
+
+@pytest.fixture
+def disk(request):
+    """A disk that fails on demand; open a store with `vfs=disk.name`."""
+    return FaultVFS(f"disk of {request.node.name}")

@@ -126,7 +126,7 @@ def _schema_version(place: Place, connection: driver.Connection) -> int:
 
 def _look_at(path: Path, *, create: bool) -> None:
     """Say in one line what is wrong with the path, and create a missing file for its owner alone."""
-    if path.is_dir():
+    if os.path.isdir(path):  # noqa: PTH112 - which answers where the path's own raises
         msg = f"Cannot open {path}: it is a directory"
         raise errors.StoreUnusable(msg)
     if not create:
@@ -148,6 +148,8 @@ def _unusable(path: Path, error: Exception) -> errors.StoreError:
         return errors.StoreCorrupt(f"The database {path} is damaged: {error}")
     if isinstance(error, apsw.FullError):
         return errors.StoreFull(f"The disk of {path} is full")
+    if isinstance(error, apsw.IOError | apsw.NoMemError):
+        return errors.StoreFailed(f"Cannot open {path}: the disk failed to read or write")
     return errors.StoreUnusable(f"Cannot open {path}: {_why(path, error)}")
 
 
@@ -160,10 +162,14 @@ def _why(path: Path, error: Exception) -> str:
             return (error.strerror or str(error)).lower() if isinstance(error, OSError) else "the file is gone"
     except PermissionError:
         return "permission denied"
-    if not os.access(path, os.R_OK):
+    if not _allowed(path, os.R_OK):
         return "permission denied"
-    if not os.access(path, os.W_OK):
+    if not _allowed(path, os.W_OK):
         return "the file is read-only"
-    if not os.access(path.parent, os.W_OK):
+    if not _allowed(path.parent, os.W_OK):
         return f"no files can be created in {path.parent}"
     return str(error)
+
+
+def _allowed(path: Path, mode: int) -> bool:
+    return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)

@@ -6,6 +6,7 @@ from perdure import errors
 from perdure.core import events, messages
 from perdure.store.context import DraftRow, EpochRow
 
+MESSAGE = "INSERT INTO session_message (id, session_id, type, seq, time_created, data)"
 INPUT = (
     "INSERT INTO session_input (id, session_id, kind, prompt, delivery, admitted_delivery, time_created, admitted_seq"
 )

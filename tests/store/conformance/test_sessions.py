@@ -75,9 +75,9 @@ async def test_an_execution_opens_parks_and_closes(store, build):
         seen = []
         tx.sessions.open_execution("ses_1", "exe_1", "turn", 2)
         seen.append(state(tx))
-        tx.sessions.set_parked("ses_1", "exe_1", True)
+        tx.sessions.set_parked("ses_1", "exe_1", parked=True)
         seen.append(state(tx))
-        tx.sessions.set_parked("ses_1", "exe_other", False)
+        tx.sessions.set_parked("ses_1", "exe_other", parked=False)
         tx.sessions.close_execution("ses_1", "exe_other", 3)
         seen.append(state(tx))
         tx.sessions.close_execution("ses_1", "exe_1", 4)
@@ -96,7 +96,7 @@ async def test_flags_and_attempts_are_kept(store, build):
     def work(tx):
         build.session(tx)
         build.session(tx, "ses_2")
-        tx.sessions.set_held("ses_1", True)
+        tx.sessions.set_held("ses_1", held=True)
         tx.sessions.set_deleting("ses_2")
         counted = [tx.sessions.add_wake_attempt("ses_1"), tx.sessions.add_wake_attempt("ses_1")]
         tx.sessions.drop_wake_attempt("ses_1")
@@ -109,7 +109,7 @@ async def test_flags_and_attempts_are_kept(store, build):
     assert (first.held, first.deleting, first.wake_attempts) == (True, False, 1)
     assert (second.held, second.deleting, second.wake_attempts) == (False, True, 9)
     assert deleting == ["ses_2"]
-    await store.write(lambda tx: tx.sessions.set_held("ses_1", False))
+    await store.write(lambda tx: tx.sessions.set_held("ses_1", held=False))
     assert not (await store.read(lambda tx: tx.sessions.get("ses_1"))).held
 
 

@@ -1,0 +1,211 @@
+"""Several users of one file, and what becomes of its WAL (DB-1, DB-2)."""
+
+import asyncio
+
+import apsw
+import pytest
+
+from perdure.store import group_commit
+from perdure.store.sqlite import SqliteStore
+
+PAGE = 4096
+
+
+@pytest.fixture
+async def pair(tmp_path):
+    """Two stores on one file."""
+    both = [await SqliteStore.open(tmp_path / "log.db") for _ in range(2)]
+    yield both
+    for store in both:
+        await store.close()
+
+
+async def test_one_process_may_open_a_file_several_times_db_2(pair, build):
+    async def publisher(store, name):
+        for number in range(25):
+            await store.write(build.append(f"evt_{name}_{number}"))
+
+    await asyncio.gather(
+        *(publisher(store, f"{index}_{name}") for index, store in enumerate(pair) for name in range(4))
+    )
+    page = await pair[0].read(lambda tx: tx.events.page("a", -1, 999))
+    assert [row.seq for row in page] == list(range(200))
+    assert await pair[1].read(build.ids) == [row.id for row in page]
+
+
+@pytest.mark.crash
+async def test_processes_that_write_at_once_lose_nothing_db_2(tmp_path, processes, build):
+    code = (
+        "async def publisher(store, name):\n"
+        "    return [await store.write(build.append(f'evt_{args[0]}_{name}_{n}')) for n in range(20)]\n"
+        "async def main():\n"
+        "    store = await sqlite.SqliteStore.open(path)\n"
+        "    print(sum(await asyncio.gather(*(publisher(store, name) for name in range(5))), []))\n"
+        "    await store.close()\n"
+        "asyncio.run(main())\n"
+    )
+    started = [processes.start(code, number) for number in range(3)]
+    told = [await asyncio.to_thread(one.communicate) for one in started]
+    seqs = [seq for said, _ in told for seq in map(int, said.strip("[]\n").split(", "))]
+    assert sorted(seqs) == list(range(300)), "every number once, and each process told the truth"
+    store = await SqliteStore.open(tmp_path / "log.db")
+    page = await store.read(lambda tx: tx.events.page("a", -1, 999))
+    assert [row.seq for row in page] == list(range(300))
+    assert len({row.id for row in page}) == 300
+    await store.close()
+
+
+# -- commits of others ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_commit_of_another_rings_db_2(pair, build):
+    ours, theirs = pair
+    rang = asyncio.Event()
+    end = ours.on_foreign_commit(rang.set)
+    for number in range(3):
+        await theirs.write(build.append(f"evt_{number}"))
+        async with asyncio.timeout(10):
+            await rang.wait()
+        rang.clear()
+    end()
+    end()
+
+
+async def test_our_own_commits_do_not_ring(pair, build):
+    ours, theirs = pair
+    rings, rang = [], asyncio.Event()
+    ours.on_foreign_commit(lambda: rings.append(1))
+    ours.on_foreign_commit(rang.set)
+    for number in range(20):
+        await ours.write(build.append(f"evt_{number}"))
+        ours.poll_foreign_commits()
+    await ours.write(build.append("evt_last"))
+    assert rings == []
+    await theirs.write(build.append("evt_theirs"))
+    ours.poll_foreign_commits()
+    async with asyncio.timeout(10):
+        await rang.wait()
+    assert rings == [1]
+
+
+async def test_a_commit_before_the_first_look_is_not_missed(pair, build):
+    ours, theirs = pair
+    rang = asyncio.Event()
+    await theirs.write(build.append("evt_1"))
+    ours.on_foreign_commit(rang.set)
+    async with asyncio.timeout(10):
+        await rang.wait()
+
+
+async def test_a_bell_that_was_taken_down_is_silent(pair, build):
+    ours, theirs = pair
+    rings, rang = [], asyncio.Event()
+    ours.on_foreign_commit(lambda: rings.append(1))()
+    ours.on_foreign_commit(rang.set)
+    await theirs.write(build.append("evt_1"))
+    async with asyncio.timeout(10):
+        await rang.wait()
+    assert rings == []
+
+
+async def test_on_the_inline_seam_a_bell_rings_when_asked(tmp_path, build):
+    ours = await SqliteStore.open(tmp_path / "log.db", seam="inline")
+    theirs = await SqliteStore.open(tmp_path / "log.db", seam="inline")
+    rings = []
+    end = ours.on_foreign_commit(lambda: rings.append(1))
+    await ours.write(build.append("evt_1"))
+    ours.poll_foreign_commits()
+    assert rings == []
+    await theirs.write(build.append("evt_2"))
+    assert rings == []
+    ours.poll_foreign_commits()
+    assert rings == [1]
+    end()
+    await theirs.write(build.append("evt_3"))
+    ours.poll_foreign_commits()
+    assert rings == [1]
+    await ours.close()
+    await theirs.close()
+
+
+# -- the WAL -------------------------------------------------------------------------------------------------------------
+
+
+async def publish(store, build, name, count):
+    """Some 2 pages each."""
+    for number in range(count):
+        await store.write(build.append(f"evt_{name}_{number}", data="x" * PAGE))
+
+
+async def test_the_wal_is_bounded_under_readers_that_never_pause_db_1(tmp_path, build):
+    store = await SqliteStore.open(tmp_path / "log.db")
+    done, largest = asyncio.Event(), 0
+
+    async def reader():
+        while not done.is_set():
+            await store.read(lambda tx: tx.events.page("a", -1, 5))
+
+    async def watcher():
+        nonlocal largest
+        while not done.is_set():
+            largest = max(largest, (tmp_path / "log.db-wal").stat().st_size)
+            await store.read(build.ids)
+
+    async def writer():
+        for batch in range(100):
+            await asyncio.gather(*(publish(store, build, f"{batch}_{name}", 1) for name in range(25)))
+        done.set()
+
+    await asyncio.gather(reader(), reader(), watcher(), writer())
+    assert largest < 2 * group_commit.WAL_PAGES * PAGE
+    await store.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["log.db"]
+
+
+async def test_the_wal_shrinks_once_a_reader_that_held_it_has_ended(tmp_path, build):
+    store = await SqliteStore.open(tmp_path / "log.db")
+    await store.write(build.append("evt_1"))
+    other = apsw.Connection(str(tmp_path / "log.db"))
+    other.execute("BEGIN; SELECT count(*) FROM event").fetchall()
+    wal = tmp_path / "log.db-wal"
+
+    def large(number):
+        def work(tx):
+            tx.content.put(bytes([number]) * (PAGE * group_commit.CHECKPOINT_PAGES))
+
+        return work
+
+    for number in range(12):
+        await store.write(large(number))
+    held = wal.stat().st_size
+    assert held > group_commit.WAL_PAGES * PAGE
+    other.execute("COMMIT")
+    other.close()
+    number = 12
+    while wal.stat().st_size >= held and number < 40:
+        await store.write(large(number))
+        number += 1
+    assert wal.stat().st_size < held
+    await store.close()
+
+
+async def test_closing_leaves_one_file(tmp_path, build):
+    store = await SqliteStore.open(tmp_path / "log.db")
+    await store.write(build.append("evt_1"))
+    await store.read(build.ids)
+    await store.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["log.db"]
+
+
+async def test_insert_or_replace_is_no_way_around_append_only_log_9(pair, build):
+    """It deletes the row in its way; recursive triggers make the delete trigger fire."""
+    store = pair[0]
+    await store.write(build.append("evt_1"))
+    for text in (
+        "INSERT OR REPLACE INTO event (id, aggregate_id, seq, type, created, data) VALUES ('evt_1', 'a', 7, 't', 1, '')",
+        "REPLACE INTO event (id, aggregate_id, seq, type, created, data) VALUES ('evt_2', 'a', 0, 't', 1, '')",
+        "UPDATE OR REPLACE event SET data = ''",
+    ):
+        with pytest.raises(Exception, match="append-only"):
+            await store.write(build.sql(text))
+    assert await store.read(build.ids) == ["evt_1"]
