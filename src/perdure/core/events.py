@@ -17,6 +17,7 @@ from perdure.core.event_kinds import (
 )
 from perdure.core.session_facts import (
     AgentSwitched,
+    Budget,
     Changes,
     ExecutionEnded,
     ExecutionInterruptRequested,
@@ -117,6 +118,7 @@ Signal = TextDelta | ReasoningDelta | ToolInputDelta | CompactionDelta
 __all__ = [
     "AgentSwitched",
     "Announced",
+    "Budget",
     "Changes",
     "CompactionDelta",
     "CompactionEnded",

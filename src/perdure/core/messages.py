@@ -284,7 +284,10 @@ class ModelSwitched:
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """An older prefix of the model-visible context, replaced by a summary once `status` is completed."""
+    """An older prefix of the model-visible context, replaced by a summary once `status` is completed.
+
+    `recent` is the id of the first message kept verbatim behind the summary, empty if none was.
+    """
 
     id: str
     seq: int

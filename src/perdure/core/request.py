@@ -130,10 +130,15 @@ def lower(held: transcript.Transcript, speaker: Speaker, content: Bytes) -> tupl
 
 
 def visible(held: transcript.Transcript) -> Sequence[messages.Message]:
-    """The messages since the last completed compaction, that one included."""
+    """The last completed compaction, what it kept verbatim (from the message its `recent` names), and all that came after."""
     found = held.messages
-    start = next((i for i in range(len(found) - 1, -1, -1) if _summary(found[i])), 0)
-    return found[start:]
+    start = next((i for i in range(len(found) - 1, -1, -1) if _summary(found[i])), None)
+    if start is None:
+        return found
+    summary = found[start]
+    recent = summary.recent if isinstance(summary, messages.Compaction) else None
+    kept = next((i for i in range(start - 1, -1, -1) if found[i].id == recent), start) if recent else start
+    return (summary, *found[kept:start], *found[start + 1 :])
 
 
 def _summary(message: messages.Message) -> bool:
@@ -149,8 +154,7 @@ def lower_message(message: messages.Message, speaker: Speaker, content: Bytes) -
         case messages.Synthetic() | messages.System():
             return [UserMessage((TextContent(message.text),))] if message.text else []
         case messages.Compaction() if message.summary:
-            recent = f"\n\nMost recently:\n{message.recent}" if message.recent else ""
-            return [UserMessage((TextContent(f"Summary of the conversation so far:\n{message.summary}{recent}"),))]
+            return [UserMessage((TextContent(f"Summary of the conversation so far:\n{message.summary}"),))]
         case messages.Assistant():
             return _assistant(message, speaker)
         case _:

@@ -26,6 +26,16 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
+class Budget:
+    """Limits on tokens of all kinds, cost (micro-dollars), wall seconds and steps; None is no limit."""
+
+    tokens: int | None = None
+    cost: int | None = None
+    seconds: float | None = None
+    steps: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     """How a session wants to be recovered and bounded; None means the engine's default."""
 
@@ -34,6 +44,8 @@ class Policy:
     recovery_max_age_ms: int | None = None
     repeat_unknown: Literal["ask", "deny", "allow"] = "ask"
     max_steps: int | None = None
+    session_budget: Budget | None = None
+    turn_budget: Budget | None = None
 
 
 @dataclass(frozen=True, slots=True)
