@@ -28,15 +28,30 @@ class Busy(Generic[K]):
     forced: bool
     slots: asyncio.Semaphore
     reason: str | None = None
+    has_slot: bool = False
+
+    async def enter(self) -> None:
+        """Wait for a slot."""
+        await self.slots.acquire()
+        self.has_slot = True
+
+    def leave(self) -> None:
+        """Give the slot back, if it has one."""
+        if self.has_slot:
+            self.has_slot = False
+            self.slots.release()
 
     @contextlib.asynccontextmanager
     async def aside(self) -> AsyncGenerator[None, None]:
-        """Give the slot to another key while waiting on one."""
-        self.slots.release()
+        """Give the slot to another key while waiting on one. Whoever is being cancelled goes on without: its clean-up
+        must not wait for strangers.
+        """
+        self.leave()
         try:
             yield
         finally:
-            await self.slots.acquire()
+            if self.reason is None:
+                await self.enter()
 
 
 @dataclass(slots=True)
@@ -48,6 +63,11 @@ class _Entry(Generic[K]):
     again: bool = False
     waiters: list[asyncio.Future[None]] = field(default_factory=list[asyncio.Future[None]])
     next_waiters: list[asyncio.Future[None]] = field(default_factory=list[asyncio.Future[None]])
+
+    @property
+    def over(self) -> bool:
+        """Whether its drain has ended and waits to be settled."""
+        return self.task is not None and self.task.done()
 
 
 class Coordinator(Generic[K]):
@@ -84,14 +104,14 @@ class Coordinator(Generic[K]):
     async def run(self, key: K) -> None:
         """Join the running drain, or start a forced one, and wait for its end. Raises what it raises.
 
-        Cancelling the wait does not cancel the drain. A drain being interrupted is not joined: a forced successor
-        follows it.
+        Cancelling the wait does not cancel the drain. A drain that is being interrupted, or has ended already, is not
+        joined: a forced successor follows it. Returns at once when closed.
         """
         if self._closed:
             return
         entry = self._entries.get(key) or self._start(key, forced=True)
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        (entry.next_waiters if entry.busy.reason else entry.waiters).append(waiter)
+        (entry.next_waiters if entry.busy.reason or entry.over else entry.waiters).append(waiter)
         await waiter
 
     def interrupt(self, key: K, reason: str = "interrupt") -> bool:
@@ -99,11 +119,12 @@ class Coordinator(Generic[K]):
         already.
         """
         entry = self._entries.get(key)
-        if entry is None or entry.busy.reason or entry.task is None:
+        if entry is None or entry.busy.reason or entry.over:
             return False
         entry.busy.reason = reason
         entry.again = False
-        entry.task.cancel()
+        if entry.task:
+            entry.task.cancel()
         return True
 
     async def close(self, grace_s: float, reason: str = "shutdown") -> None:
@@ -111,52 +132,66 @@ class Coordinator(Generic[K]):
         self._closed = True
         for entry in self._entries.values():
             entry.again = False
-        periods = set(self._periods)
-        if periods:
-            await asyncio.wait(periods, timeout=grace_s)
+        if self._periods:
+            await asyncio.wait(set(self._periods), timeout=grace_s)
         for key in self.active():
             self.interrupt(key, reason)
         await asyncio.gather(*self._periods, return_exceptions=True)
 
     def _start(self, key: K, *, forced: bool) -> _Entry[K]:
         entry = self._entries[key] = _Entry(Busy(key, forced, self._slots))
+        self._launch(entry)
         period = asyncio.get_running_loop().create_task(self._period(entry))
         self._periods.add(period)
         period.add_done_callback(self._periods.discard)
         return entry
 
+    def _launch(self, entry: _Entry[K]) -> None:
+        entry.task = asyncio.get_running_loop().create_task(self._run(entry.busy))
+
     async def _period(self, entry: _Entry[K]) -> None:
         """Drain after drain until nobody rang in between. A loop, so that any number of self-wakes costs no stack."""
         key = entry.busy.key
-        while True:
-            async with self._slots:
-                if entry.busy.reason is None:
-                    entry.task = asyncio.get_running_loop().create_task(self._run(entry.busy))
-                    await asyncio.wait({entry.task})
-            self._settle(entry)
-            if not (entry.again or entry.next_waiters) or (self._closed and not entry.next_waiters):
-                del self._entries[key]
-                return
+        while entry.task:
+            await asyncio.wait({entry.task})
+            self._settle(entry, entry.task)
+            if self._closed or not (entry.again or entry.next_waiters):
+                break
             entry.busy = Busy(key, bool(entry.next_waiters), self._slots)
-            entry.waiters, entry.next_waiters, entry.again, entry.task = entry.next_waiters, [], False, None
+            entry.waiters, entry.next_waiters, entry.again = entry.next_waiters, [], False
+            self._launch(entry)
+        del self._entries[key]
+        for waiter in entry.next_waiters:
+            _tell(waiter, None)
 
     async def _run(self, busy: Busy[K]) -> None:
-        await self._drain(busy)
+        try:
+            await busy.enter()
+            if not self._closed:
+                await self._drain(busy)
+        finally:
+            busy.leave()
 
-    def _settle(self, entry: _Entry[K]) -> None:
-        """Tell those who waited how the drain ended."""
-        task = entry.task
-        cancelled = task is None or task.cancelled()
-        error = None if task is None or task.cancelled() else task.exception()
+    def _settle(self, entry: _Entry[K], task: asyncio.Task[None]) -> None:
+        """Tell those who waited how the drain ended. A ring or a join from in here finds it over."""
+        error = None if task.cancelled() else task.exception()
         if isinstance(error, Exception):
-            self._failed(entry.busy.key, error)
+            try:
+                self._failed(entry.busy.key, error)
+            except Exception as defect:  # noqa: BLE001, it reaches those who wait instead
+                error = defect
         for waiter in entry.waiters:
-            if waiter.done():
-                continue
-            if error:
-                waiter.set_exception(error)
-            elif cancelled and entry.busy.reason is None:
+            if task.cancelled() and entry.busy.reason is None:
                 waiter.cancel()
             else:
-                waiter.set_result(None)
+                _tell(waiter, error)
         entry.waiters = []
+
+
+def _tell(waiter: asyncio.Future[None], error: BaseException | None) -> None:
+    if waiter.done():
+        return
+    if error:
+        waiter.set_exception(error)
+    else:
+        waiter.set_result(None)
