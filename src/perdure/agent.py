@@ -80,13 +80,17 @@ def tool(
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """Who answers: a model, instructions and tools. `model` is `provider:name` or a `Model` of your own."""
+    """Who answers: a model, instructions and tools. `model` is `provider:name` or a `Model` of your own.
+
+    `context_tokens` is the model's window; where it is known, older parts of a long conversation are summarised in time.
+    """
 
     name: str
     model: str | Model
     instructions: str = ""
     tools: Sequence[Tool] = ()
     max_steps: int = 50
+    context_tokens: int | None = None
     settings: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:

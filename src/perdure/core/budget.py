@@ -1,7 +1,8 @@
 """What a session or a turn may use, and whether it has: pure (RUN-7).
 
-Lives here: `spent`, a fold over the assistants of a turn, and the check before each model call. Not here: prices, ending a turn. A call whose
-cost nobody knows counts its tokens; its cost is unknown and cannot be held against a limit, which the status says.
+Lives here: `spent`, a fold over the assistants of a turn, and the check before each model call. Not here: prices,
+ending a turn. A call whose cost nobody knows counts its tokens; its cost is unknown and cannot be held against a limit,
+which the status says.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ def total(tokens: messages.Tokens) -> int:
 
 
 def spent_since(transcript: Iterable[messages.Message], first_seq: int, now_ms: int) -> Spent:
-    """What the turn that began at `first_seq` has used by now. `transcript` in reverse order; read only as far as that seq."""
+    """What the turn that began at `first_seq` has used by now. `transcript` in reverse order; read only as far as that
+    seq.
+    """
     tokens = cost = steps = 0
     began = now_ms
     for message in transcript:

@@ -18,13 +18,13 @@ from typing import Literal
 from perdure import agent as agents
 from perdure import clock as clocks
 from perdure import config, errors, ids
-from perdure.core import codec
+from perdure.core import codec, messages
 from perdure.log import log as logs
 from perdure.log import projections
 from perdure.models import catalogue
 from perdure.models import port as models
 from perdure.runner import coordinator, drain, sweep, turn
-from perdure.session import claims, history, interruption, owner
+from perdure.session import claims, context, history, interruption, owner
 from perdure.store import sqlite
 from perdure.tools import function
 
@@ -39,6 +39,11 @@ class World:
     entropy: ids.Entropy = os.urandom
     seam: Literal["thread", "inline"] = "thread"
     probe: Callable[[str], None] | None = None
+
+
+def _no_price(tokens: messages.Tokens, model: str) -> int | None:
+    """Nobody knows what a call costs."""
+    del tokens, model
 
 
 class Engine:
@@ -64,7 +69,8 @@ class Engine:
     def _ready(self, one: agents.Agent) -> turn.Ready:
         if isinstance(one.model, str):
             self.models.check(one.model)
-        return turn.Ready(one, {tool.name: function.Bound(tool) for tool in one.tools})
+        sources = (context.Instructions(one.instructions),)
+        return turn.Ready(one, {tool.name: function.Bound(tool) for tool in one.tools}, sources)
 
     async def start(self) -> None:
         """Open the database, recover what dead owners left, begin to sweep. Raises `StoreUnusable`, `SchemaTooNew`."""
@@ -94,6 +100,7 @@ class Engine:
             self.histories,
             self.agents,
             self.models.resolve,
+            _no_price,
         )
         self.coordinator = coordinator.Coordinator[str](
             self._drain, failed=self._drain_failed, parallel=self.settings.parallel
@@ -134,6 +141,13 @@ class Engine:
         if found:
             self.coordinator.interrupt(session_id)
         return found
+
+    async def compact(self, session_id: str) -> str:
+        """Start a compaction; its message id once that is durable. Raises `SessionBusy`, `SessionNotFound`."""
+        message_id = ids.mint("msg", self.world.entropy)
+        self.parts.handed[session_id] = await self.claims.acquire_compaction(session_id, message_id)
+        self.coordinator.wake(session_id)
+        return message_id
 
     async def _drain(self, busy: coordinator.Busy[str]) -> None:
         await drain.drain(self.parts, busy)

@@ -1,93 +1,164 @@
-"""The commits at a turn's boundaries: what is written between one model call and the next.
+"""The commits between one model call and the next.
 
-Lives here: beginning a turn, going on to its next step, ending it by each of its endings; every one a single fenced
-unit, so that a crash sees either side and nothing in between. Not here: the order in which they happen (`drain.py`).
-The context is read before the unit that promotes, so a blocked source leaves inputs where they were (RUN-2).
+Lives here: beginning a turn, going on to its next step, making a failed attempt again, going on after a broken stream;
+every one a single fenced unit, so that a crash sees either side and nothing in between. Not here: the order in which
+they happen (`drain.py`), the endings (`endings.py`). The context is read before the unit that promotes, so a blocked
+source leaves inputs where they were (RUN-2); budgets are looked at inside the unit, right before a model call is
+announced.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from perdure import errors
-from perdure.core import events, fold, inbox, messages
+from perdure.core import budget, compaction, events, inbox, messages, request
 from perdure.log.unit import Unit
-from perdure.runner import step
+from perdure.runner import endings, retry, step
 from perdure.runner.turn import Parts, Turn, append_all, choose_agent
-from perdure.session import claims, context, promotion, recovery, sessions
+from perdure.session import claims, context, promotion, sessions
 from perdure.store import claims as rows
+from perdure.store.sessions import SessionRow
 
-CUT_OFF = messages.Failure("unknown", fold.INTERRUPTED)
-MAX_STEPS = messages.Failure("max_steps", "The turn used all the steps it is allowed")
+GO_ON = "Your last answer was cut off. What you said so far stands above: go on from there without repeating it."
+LOOP_AFTER = 3
 
 
 async def begin(parts: Parts, held: claims.Held) -> Turn | None:
     """Open a turn: promote what is eligible and start the first step in the same commit.
 
-    None where nothing was eligible any more, or the turn failed before it began; the claim is then let go or handed
+    None where nothing was eligible any more, or the turn ended before it began; the claim is then let go or handed
     over.
     """
     session = await parts.log.store.read(lambda tx: sessions.get(tx, held.session_id))
     try:
-        ready, model, model_name = choose_agent(parts, session.agent, session.model)
+        turn = _turn(parts, held, session)
     except errors.PerdureError as error:
-        await _fail_before_start(parts, held, error)
+        await endings.fail_before_start(parts, held, error)
         return None
-    await parts.histories.load(held.session_id)
-    seen = await context.observe([context.Instructions(ready.agent.instructions)])
-    turn = Turn(parts, held, ready, model, model_name, parts.mint("msg"))
-    turn.steps, turn.max_steps = 1, session.policy.max_steps or ready.agent.max_steps
+    history = await parts.histories.load(held.session_id)
+    _consider_compaction(turn, request.visible(history))
+    seen = await context.observe(turn.ready.sources)
     note_id = parts.mint("msg")
+    ending = endings.Ending(held, held.execution_id, held.attempt)
 
     def work(unit: Unit, claim: rows.ClaimRow) -> bool:
         choice = inbox.choose(promotion.waiting(unit.tx, held.session_id, unit.now), turn_open=False)
         turn.baseline = context.settle(unit, held.session_id, seen, note_id) if choice.promote else ""
-        if not promotion.promote(unit, held.session_id, choice).ids:
+        promoted = promotion.promote(unit, held.session_id, choice)
+        if not promoted.ids:
             claims.let_go(unit.tx, claim)
             return ending.decide(went_on=False)
-        started = events.ExecutionStarted(
-            session_id=held.session_id,
-            execution_id=claim.id,
-            owner_id=claim.owner_id,
-            purpose="turn",
-            attempt=held.attempt,
-        )
-        unit.append(started)
-        _start_step(unit, claim, turn)
-        return ending.decide(went_on=True)
+        turn.attempt = promoted.attempt
+        turn.began, turn.spent = _spent(unit, history.messages, held.session_id)
+        unit.append(_started(claim, held.attempt))
+        ending.decide(went_on=True)
+        return _start_or_end(unit, claim, turn, session, ending)
 
-    ending = _Ending(held, held.execution_id, held.attempt)
     return turn if await turn.commit(work, durable=ending.take_effect) else None
 
 
-async def next_step(turn: Turn, outcome: step.Outcome) -> Turn | None:
+def _turn(parts: Parts, held: claims.Held, session: SessionRow) -> Turn:
+    """A turn for who answers now. Raises `UnknownAgent`, `UnknownModel`."""
+    ready, model, model_name = choose_agent(parts, session.agent, session.model)
+    return Turn(parts, held, ready, model, model_name, parts.mint("msg"), session.policy)
+
+
+def _started(claim: rows.ClaimRow, attempt: int) -> events.ExecutionStarted:
+    return events.ExecutionStarted(
+        session_id=claim.session_id,
+        execution_id=claim.id,
+        owner_id=claim.owner_id,
+        purpose="turn",
+        attempt=attempt,
+    )
+
+
+def _spent(unit: Unit, held: Sequence[messages.Message], session_id: str) -> tuple[int, budget.Spent]:
+    """When the turn began and what it has used: nothing, unless it goes on after a crash."""
+    first = min(promotion.running_since(unit.tx, session_id), default=None)
+    if first is None:
+        return unit.now, budget.Spent()
+    spent = budget.spent_since(reversed(held), first, unit.now)
+    return unit.now - int(spent.seconds * 1000), spent
+
+
+async def next_step(turn: Turn, ended: step.Ended) -> Turn | None:
     """End a step that owes another and start that one in the same commit; steers that wait join it."""
+    if turn.streak.times >= LOOP_AFTER:
+        failure = messages.Failure("loop", f"The same call failed {turn.streak.times} times in a row")
+        return await endings.end(turn, ended.facts, failure)
     session = await turn.parts.log.store.read(lambda tx: sessions.get(tx, turn.session_id))
     try:
-        ready, model, model_name = choose_agent(turn.parts, session.agent, session.model)
+        fresh = _turn(turn.parts, turn.held, session)
     except errors.PerdureError as error:
-        return await end(turn, step.Failed(outcome.facts, messages.Failure(error.type, str(error))))
-    seen = await context.observe([context.Instructions(ready.agent.instructions)])
-    following = Turn(turn.parts, turn.held, ready, model, model_name, turn.parts.mint("msg"))
+        return await endings.end(turn, ended.facts, messages.Failure(error.type, str(error)))
+    following = dataclasses.replace(
+        fresh, step=turn.step + 1, began=turn.began, spent=_after(turn, ended.facts), streak=turn.streak
+    )
+    history = await turn.parts.histories.load(turn.session_id)
+    _consider_compaction(following, request.visible(history), ended.facts)
+    return await _go_on(turn, following, session, ended.facts)
+
+
+async def _go_on(turn: Turn, following: Turn, session: SessionRow, facts: Sequence[Any]) -> Turn | None:
+    """Write a step's last facts, let steers join and start the next step, unless a budget is used up."""
+    seen = await context.observe(following.ready.sources)
     note_id = turn.parts.mint("msg")
-    max_steps = session.policy.max_steps or ready.agent.max_steps
+    ending = endings.Ending(turn.held, turn.held.execution_id, turn.held.attempt)
 
     def work(unit: Unit, claim: rows.ClaimRow) -> bool:
-        append_all(unit, outcome.facts)
+        ending.next_id, ending.attempt = turn.held.execution_id, turn.held.attempt
+        append_all(unit, facts)
         following.baseline = context.settle(unit, turn.session_id, seen, note_id)
         choice = inbox.choose(promotion.waiting(unit.tx, turn.session_id, unit.now), turn_open=True)
-        promoted = promotion.promote(unit, turn.session_id, choice)
-        _start_step(unit, claim, following)
-        return bool(promoted.ids)
+        if promotion.promote(unit, turn.session_id, choice).ids:
+            following.step = 1
+        ending.decide(went_on=True)
+        return _start_or_end(unit, claim, following, session, ending)
 
-    joined = await turn.commit(work)
-    following.steps, following.max_steps = (1 if joined else turn.steps + 1), max_steps
-    return following
+    return following if await turn.commit(work, durable=ending.take_effect) else None
 
 
-def _start_step(unit: Unit, claim: rows.ClaimRow, turn: Turn) -> None:
+def _after(turn: Turn, facts: Sequence[Any]) -> budget.Spent:
+    """What the turn has used once its current step's terminal fact is counted."""
+    used = turn.spent
+    for fact in facts:
+        if isinstance(fact, events.StepEnded | events.StepFailed):
+            tokens = budget.total(fact.tokens) if fact.tokens else 0
+            used = budget.Spent(used.tokens + tokens, used.cost + (fact.cost or 0), 0, used.steps + 1)
+    return used
+
+
+def _start_or_end(unit: Unit, claim: rows.ClaimRow, turn: Turn, session: SessionRow, ending: endings.Ending) -> bool:
+    """Announce the model call, or end the turn where a budget is used up; whether the call may leave (RUN-7)."""
+    reached = _over_budget(unit, turn, session)
+    if reached:
+        ending.next_id, ending.attempt = turn.parts.claims.next_id(), 1
+        endings.end_turn(unit, claim, ending, messages.Failure("budget", f"The budget is used up: {reached}"))
+        return False
+    if turn.compaction_id:
+        claims.move(unit, claim, "send", None)
+        unit.append(events.CompactionStarted(session_id=turn.session_id, message_id=turn.compaction_id, reason="auto"))
+    else:
+        start_step(unit, claim, turn)
+    return True
+
+
+def _over_budget(unit: Unit, turn: Turn, session: SessionRow) -> str | None:
+    seconds = (unit.now - turn.began) / 1000
+    reached = budget.exceeded(session.policy.turn_budget, dataclasses.replace(turn.spent, seconds=seconds))
+    if reached or session.policy.session_budget is None:
+        return reached
+    row = unit.tx.sessions.get(turn.session_id) or session
+    steps = unit.tx.messages.count(turn.session_id, "assistant")
+    whole = budget.Spent(budget.total(row.usage.tokens), row.usage.cost, (unit.now - row.time_created) / 1000, steps)
+    return budget.exceeded(session.policy.session_budget, whole)
+
+
+def start_step(unit: Unit, claim: rows.ClaimRow, turn: Turn) -> None:
     """A model call is about to leave: from here on a crash means that its outcome is unknown (EX-4)."""
     claims.move(unit, claim, "send", turn.message_id)
     unit.append(
@@ -100,152 +171,101 @@ def _start_step(unit: Unit, claim: rows.ClaimRow, turn: Turn) -> None:
     )
 
 
-async def end(turn: Turn, outcome: step.Outcome) -> None:
-    """End the step and the turn in one commit, then go on with what is eligible or let go."""
-    held, next_id = turn.held, turn.parts.claims.next_id()
-    error = outcome.failure if isinstance(outcome, step.Failed) else (MAX_STEPS if outcome.owes else None)
+def _consider_compaction(turn: Turn, visible: Sequence[messages.Message], facts: Sequence[Any] = ()) -> None:
+    """Decide whether the next request would not fit the model's window."""
+    limit = turn.ready.limit
+    if limit is None or not compaction.cut(visible):
+        return
+    more = sum(len(str(fact)) for fact in facts) // compaction.CHARS_PER_TOKEN
+    if compaction.estimate(visible) + more > limit.usable:
+        turn.compaction_id = turn.parts.mint("msg")
 
-    def work(unit: Unit, claim: rows.ClaimRow) -> bool:
-        append_all(unit, outcome.facts)
-        ended = events.ExecutionEnded(
-            session_id=turn.session_id,
-            execution_id=claim.id,
-            outcome="failed" if error else "succeeded",
-            message_ids=promotion.settled_by_turn(unit.tx, turn.session_id),
-            error=error,
-            reason=error.type if error else None,
+
+# -- attempts that failed ----------------------------------------------------------------------------------------------
+
+
+async def try_again(turn: Turn, failed: step.Failed) -> Turn | None:
+    """After a failed attempt: wait and make it again, go on after a broken stream, or end the turn (RUN-4, RUN-5)."""
+    parts, error = turn.parts, failed.error
+    if error and error.kind is errors.ModelErrorKind.CONTEXT_OVERFLOW and not failed.visible and not turn.overflowed:
+        return await _compact_and_retry(turn, failed)
+    wait = retry.delay_ms(parts.retries, turn.attempt, error, parts.chance()) if error else None
+    if wait is None:
+        return await endings.end(turn, failed.facts, failed.failure)
+    if failed.visible:
+        return await _after_break(turn, failed, wait)
+    return await _retry(turn, failed, wait)
+
+
+async def _retry(turn: Turn, failed: step.Failed, wait: int) -> Turn | None:
+    """Nothing was visible: the same assistant is tried again, at a time that survives a restart."""
+    at = turn.parts.clock.now_ms() + wait
+
+    def schedule(unit: Unit, claim: rows.ClaimRow) -> None:
+        claims.move(unit, claim, "wait", turn.message_id)
+        unit.append(
+            events.RetryScheduled(
+                session_id=turn.session_id,
+                assistant_message_id=turn.message_id,
+                attempt=turn.attempt + 1,
+                at=at,
+                error=failed.failure,
+            )
         )
-        unit.append(ended)
-        return ending.decide(went_on=claims.hand_over_or_release(unit, claim, next_id, only_woken=False))
 
-    ending = _Ending(held, next_id)
-    await turn.commit(work, durable=ending.take_effect)
-
-
-@dataclass(slots=True)
-class _Ending:
-    """What a unit decided about the claim, taken into memory by the commit itself: a drain cancelled meanwhile must
-    know it too.
-    """
-
-    held: claims.Held
-    next_id: str
-    attempt: int = 1
-    went_on: bool = False
-
-    def decide(self, *, went_on: bool) -> bool:
-        """Note the decision of this run of the unit."""
-        self.went_on = went_on
-        return went_on
-
-    def take_effect(self, appended: Sequence[Any] = ()) -> None:
-        """The unit is committed."""
-        del appended
-        if self.went_on:
-            self.held.execution_id, self.held.attempt = self.next_id, self.attempt
-        else:
-            self.held.open = False
+    await turn.commit(schedule)
+    turn.publisher = None
+    await turn.parts.clock.sleep_ms(wait)
+    turn.attempt += 1
+    return await _start_again(turn, failed)
 
 
-async def end_interrupted(parts: Parts, held: claims.Held, turn: Turn | None) -> None:
-    """Settle an interrupt: what was shown stays, marked; the mark goes with the claim or its hand-over (EX-8)."""
-    if turn and turn.publisher:
-        turn.publisher.end_open(CUT_OFF)
-    next_id = parts.claims.next_id()
-    facts = _still_owed(turn)
-    finish = turn.publisher.finish if turn and turn.publisher else None
+async def _start_again(turn: Turn, failed: step.Failed) -> Turn | None:
+    """The next attempt of the same assistant leaves, unless a budget is used up meanwhile."""
+    session = await turn.parts.log.store.read(lambda tx: sessions.get(tx, turn.session_id))
+    ending = endings.Ending(turn.held, turn.held.execution_id, turn.held.attempt)
 
     def work(unit: Unit, claim: rows.ClaimRow) -> bool:
-        session_id = claim.session_id
-        if claim.phase == "safe":
-            claims.let_go(unit.tx, claim)
-            return ending.decide(went_on=False)
-        append_all(unit, facts)
-        recovery.fail_compaction(unit, session_id)
-        current = recovery.end_parts(unit, session_id)
-        if current:
-            step_interrupted = events.StepInterrupted(
-                session_id=session_id, assistant_message_id=current.id, error=recovery.INTERRUPTED
-            )
-            unit.append(step_interrupted)
-            used = finish.tokens if finish else None
-            unit.append(events.UsageRecorded(session_id=session_id, source="step.interrupted", tokens=used))
-        recovery.end(unit, session_id, claim.id, "interrupted", reason="interrupt")
-        return ending.decide(went_on=claims.hand_over_or_release(unit, claim, next_id, only_woken=True))
+        ending.next_id, ending.attempt = turn.held.execution_id, turn.held.attempt
+        ending.decide(went_on=True)
+        if _over_budget(unit, turn, session):
+            append_all(unit, failed.facts)
+        return _start_or_end(unit, claim, turn, session, ending)
 
-    ending = _Ending(held, next_id)
-    await parts.claims.commit(held, work, settling=True, committed=ending.take_effect)
+    return turn if await turn.commit(work, durable=ending.take_effect) else None
 
 
-def _still_owed(turn: Turn | None) -> list[object]:
-    """Facts of the cut-off step that are not durable yet. A call whose fact never became durable never ran:
-    `step.interrupted` closes it, as it closes those that were never called.
-    """
-    if turn is None or turn.publisher is None:
-        return []
-    return [fact for fact in turn.publisher.pending if not isinstance(fact, events.ToolCalled) and not _cut_off(fact)]
-
-
-def _cut_off(fact: object) -> bool:
-    return isinstance(fact, events.ToolFailed) and fact.error == CUT_OFF
-
-
-async def end_by_defect(parts: Parts, held: claims.Held, error: Exception) -> None:
-    """The drain broke: end what is open as failed; where even that cannot be written, the lease ends and recovery does
-    it.
-    """
-    failure = messages.Failure("defect", f"{type(error).__name__}: {error}")
-    next_id = parts.claims.next_id()
-
-    def work(unit: Unit, claim: rows.ClaimRow) -> bool:
-        session_id = claim.session_id
-        if claim.phase == "safe":
-            claims.let_go(unit.tx, claim)
-            return ending.decide(went_on=False)
-        recovery.fail_compaction(unit, session_id)
-        current = recovery.end_parts(unit, session_id)
-        if current:
-            fail_tools(unit, session_id, current.id, failure)
-            unit.append(events.StepFailed(session_id=session_id, assistant_message_id=current.id, error=failure))
-        recovery.end(unit, session_id, claim.id, "failed", reason="defect", error=failure)
-        return ending.decide(went_on=claims.hand_over_or_release(unit, claim, next_id, only_woken=False))
-
-    ending = _Ending(held, next_id)
-    await parts.claims.commit(held, work, settling=True, committed=ending.take_effect)
-
-
-def fail_tools(unit: Unit, session_id: str, message_id: str, failure: messages.Failure) -> None:
-    """Settle the calls of an assistant that fails with calls still open."""
-    for _, part in unit.tx.messages.open_parts(session_id, message_id):
-        if isinstance(part, messages.ToolPart):
-            unit.append(
-                events.ToolFailed(
-                    session_id=session_id, assistant_message_id=message_id, call_id=part.call_id, error=failure
-                )
-            )
-
-
-async def _fail_before_start(parts: Parts, held: claims.Held, error: errors.PerdureError) -> None:
-    """Nobody can answer this session (its agent or model is unknown here): the eligible input fails, visibly."""
-    failure = messages.Failure(error.type, str(error))
+async def _after_break(turn: Turn, failed: step.Failed, wait: int) -> Turn | None:
+    """Something was visible: it stays, and a new assistant goes on from there."""
+    note = events.SyntheticAdded(session_id=turn.session_id, message_id=turn.parts.mint("msg"), text=GO_ON)
 
     def work(unit: Unit, claim: rows.ClaimRow) -> None:
-        choice = inbox.choose(promotion.waiting(unit.tx, claim.session_id, unit.now), turn_open=False)
-        for message_id in choice.promote:
-            if waiting := unit.tx.recoveries.of_continuation(message_id):
-                unit.append(
-                    events.PromptWithdrawn(
-                        session_id=claim.session_id, message_id=message_id, reason="failed", error=failure
-                    )
-                )
-                recovery.end(unit, claim.session_id, waiting.execution_id, "failed", reason=failure.type, error=failure)
-            else:
-                unit.append(
-                    events.PromptWithdrawn(
-                        session_id=claim.session_id, message_id=message_id, reason="failed", error=failure
-                    )
-                )
-        claims.let_go(unit.tx, claim)
+        append_all(unit, (*failed.facts, note))
+        claims.move(unit, claim, "settle", None)
 
-    held.open = False
-    await parts.claims.commit(held, work)
+    await turn.commit(work)
+    turn.publisher = None
+    await turn.parts.clock.sleep_ms(wait)
+    session = await turn.parts.log.store.read(lambda tx: sessions.get(tx, turn.session_id))
+    try:
+        fresh = _turn(turn.parts, turn.held, session)
+    except errors.PerdureError as error:
+        return await endings.end(turn, (), messages.Failure(error.type, str(error)))
+    following = dataclasses.replace(
+        fresh,
+        step=turn.step,
+        attempt=turn.attempt + 1,
+        began=turn.began,
+        spent=_after(turn, failed.facts),
+        streak=turn.streak,
+    )
+    return await _go_on(turn, following, session, ())
+
+
+async def _compact_and_retry(turn: Turn, failed: step.Failed) -> Turn | None:
+    """The provider says that the request does not fit: summarise, once a step, then ask again."""
+    history = await turn.parts.histories.load(turn.session_id)
+    if not compaction.cut(request.visible(history)):
+        return await endings.end(turn, failed.facts, failed.failure)
+    turn.overflowed, turn.compaction_id, turn.publisher = True, turn.parts.mint("msg"), None
+    return await _start_again(turn, failed)

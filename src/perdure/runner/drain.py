@@ -1,9 +1,9 @@
 """One busy period of a session: promote, step, again, until nothing is eligible.
 
-Lives here: the order of things, as a short list of steps. Each commit it asks for stands in `boundary.py`; what happens
-inside a step in `step.py`. Not here: when a drain starts (`coordinator.py`, `sweep.py`). Ways out: nothing left, the
-claim lost, an interrupt settled, a graceful stop. Whatever else goes wrong ends the turn failed; a defect is never left
-to recovery if the database still answers.
+Lives here: the order of things, as a short list of steps. Each commit it asks for stands in `boundary.py` or
+`endings.py`; what happens inside a step in `step.py`. Not here: when a drain starts (`coordinator.py`, `sweep.py`).
+Ways out: nothing left, the claim lost, an interrupt settled, a graceful stop. Whatever else goes wrong ends the turn
+failed; a defect is never left to recovery if the database still answers.
 """
 
 from __future__ import annotations
@@ -12,18 +12,20 @@ import asyncio
 import logging
 
 from perdure import errors
-from perdure.runner import boundary, step
+from perdure.core import messages
+from perdure.runner import boundary, compaction, endings, step
 from perdure.runner.coordinator import Busy
 from perdure.runner.turn import Parts, Turn
 from perdure.session import claims, context
 
+MAX_STEPS = messages.Failure("max_steps", "The turn used all the steps it is allowed")
 _logger = logging.getLogger("perdure.runner")
 
 
 async def drain(parts: Parts, busy: Busy[str]) -> None:
     """Run a session until nothing is eligible. A live owner elsewhere is no failure: it goes on there."""
     try:
-        held = await parts.claims.acquire(busy.key, forced=busy.forced)
+        held = parts.handed.pop(busy.key, None) or await parts.claims.acquire(busy.key, forced=busy.forced)
         if held:
             async with parts.claims.keep(held):
                 await _Drain(parts, busy, held).run()
@@ -58,23 +60,36 @@ class _Drain:
                 raise
             except Exception as error:
                 _logger.exception("turn failed by a defect", extra={"session_id": self.busy.key})
-                await boundary.end_by_defect(self.parts, self.held, error)
+                await endings.end_by_defect(self.parts, self.held, error)
 
     async def _run_turn(self) -> None:
         """Promote, then step until no step is owed; the last commit hands the claim over or lets it go."""
         self.turn = None
+        if self.held.compaction_id:
+            message_id, self.held.compaction_id = self.held.compaction_id, None
+            await compaction.manual(self.parts, self.held, message_id)
+            return
         turn = self.turn = await boundary.begin(self.parts, self.held)
         while turn:
-            outcome = await step.run(turn)
-            owed = isinstance(outcome, step.Ended) and outcome.owes and not turn.last_step
-            turn = self.turn = await (boundary.next_step if owed else boundary.end)(turn, outcome)
+            if turn.compaction_id:
+                turn = self.turn = await compaction.auto(turn)
+            else:
+                turn = self.turn = await self._after(turn, await step.run(turn))
+
+    async def _after(self, turn: Turn, outcome: step.Outcome) -> Turn | None:
+        """What follows a step: another, another attempt, or the turn's end."""
+        if isinstance(outcome, step.Failed):
+            return await boundary.try_again(turn, outcome)
+        if outcome.owes and not turn.last_step:
+            return await boundary.next_step(turn, outcome)
+        return await endings.end(turn, outcome.facts, MAX_STEPS if outcome.owes else None)
 
     async def _settle_interrupt(self) -> None:
         """Settle an interrupt; the loop goes on with what is wanted to run after it."""
         task = asyncio.current_task()
         while task and task.cancelling():
             task.uncancel()
-        await boundary.end_interrupted(self.parts, self.held, self.turn)
+        await endings.end_interrupted(self.parts, self.held, self.turn)
         self.busy.reason = None
 
     async def _stop(self) -> None:

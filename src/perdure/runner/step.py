@@ -16,10 +16,10 @@ from typing import Any, cast
 
 from perdure import agent as agents
 from perdure import errors
-from perdure.core import events, messages, request
+from perdure.core import codec, events, messages, request
 from perdure.models import port
 from perdure.runner import publisher, tools
-from perdure.runner.turn import Turn
+from perdure.runner.turn import Streak, Turn
 from perdure.session import claims
 from perdure.store import port as store
 
@@ -37,12 +37,12 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The step failed and with it the turn. `retryable`: nothing was visible yet, so `error` may be tried again."""
+    """The attempt failed. `visible`: a reader saw something of it, so that it cannot simply be made again."""
 
     facts: tuple[Any, ...]
     failure: messages.Failure
     error: errors.ModelError | None = None
-    retryable: bool = False
+    visible: bool = False
 
 
 Outcome = Ended | Failed
@@ -87,6 +87,7 @@ class _Step:
         self._group: asyncio.TaskGroup | None = None
         self._calls: list[asyncio.Task[None]] = []
         self._called = False
+        self._results: dict[str, tuple[str, bool]] = {}
 
     async def pipeline(self, group: asyncio.TaskGroup) -> Outcome:
         """Stream, settle, end."""
@@ -153,6 +154,7 @@ class _Step:
     async def _start_call(self, call_id: str, name: str, raw: str) -> None:
         """Decide about a call whose input is complete: fail it at once, or make it durable and start it."""
         self._called = True
+        self._results[call_id] = (f"{name} {_canonical(raw)}", True)
         bound = self.turn.ready.toolbox.get(name)
         given = publisher.object_of(raw)
         if self.turn.last_step:
@@ -176,6 +178,7 @@ class _Step:
         if result.error:
             await self.publisher.fail_call(call_id, result.error)
         else:
+            self._results[call_id] = ("", False)
             await self.publisher.succeed_call(call_id, result.content, result.structured)
 
     async def _settle_calls(self) -> None:
@@ -193,9 +196,23 @@ class _Step:
             assistant_message_id=self.turn.message_id,
             finish=finish.reason,
             tokens=finish.tokens,
-            cost=finish.cost,
+            cost=self._cost(finish),
         )
+        self.turn.streak = self._streak()
         return Ended((*self.publisher.pending, ended), owes=self._called)
+
+    def _cost(self, finish: port.Finish) -> int | None:
+        if finish.cost is not None or finish.tokens is None:
+            return finish.cost
+        return self.turn.parts.price(finish.tokens, self.turn.model_name)
+
+    def _streak(self) -> Streak:
+        """How often the same call has failed in a row, this step's calls included in their order."""
+        streak = self.turn.streak
+        for call, failed in self._results.values():
+            again = failed and call == streak.call
+            streak = Streak(call, streak.times + 1 if again else 1) if failed else Streak()
+        return streak
 
     def _fail(self, error: Exception) -> Outcome:
         failure = self._words(error)
@@ -203,7 +220,7 @@ class _Step:
             session_id=self.turn.session_id, assistant_message_id=self.turn.message_id, error=failure
         )
         model_error = error if isinstance(error, errors.ModelError) else None
-        return Failed((*self.publisher.pending, failed), failure, model_error, not self.publisher.visible)
+        return Failed((*self.publisher.pending, failed), failure, model_error, self.publisher.visible)
 
     @staticmethod
     def _words(error: Exception) -> messages.Failure:
@@ -212,6 +229,11 @@ class _Step:
         if isinstance(error, errors.PerdureError):
             return messages.Failure(error.type, str(error))
         return messages.Failure("defect", f"{type(error).__name__}: {error}")
+
+
+def _canonical(raw: str) -> str:
+    given = publisher.object_of(raw)
+    return raw if given is None else codec.canonical(given)
 
 
 async def _read_content(turn: Turn, hashes: set[str]) -> dict[str, bytes]:

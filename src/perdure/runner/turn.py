@@ -1,8 +1,8 @@
 """One turn under its claim, and what a runner needs to run any.
 
 Lives here: `Parts`, the organs a drain works with, and `Turn`, the value its steps pass along: which session, agent and
-model, how many steps it took, and the one door through which its commits go. Not here: the order of steps (`drain.py`),
-a step's inside (`step.py`).
+model, what it has used, and the one door through which its commits go. Not here: the order of steps (`drain.py`), a
+step's inside (`step.py`).
 """
 
 from __future__ import annotations
@@ -14,58 +14,97 @@ from typing import Any, TypeVar
 from perdure import agent as agents
 from perdure import clock as clocks
 from perdure import errors, ids
-from perdure.core import events, request
+from perdure.core import budget, compaction, events, messages, request
 from perdure.log.log import Log
 from perdure.log.unit import Unit
 from perdure.models import port as models
-from perdure.runner import tools
+from perdure.runner import retry, tools
 from perdure.runner.publisher import Publisher
-from perdure.session import claims, history
+from perdure.session import context, history
+from perdure.session.claims import Claims, Held
 from perdure.store import claims as rows
 from perdure.store.context import DraftRow
 
 T = TypeVar("T")
+Price = Callable[[messages.Tokens, str], int | None]
+"""Price of a call by `provider:name`, in micro-dollars; None where nobody knows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """An agent with its model resolved and its tools bound."""
+    """An agent with its tools bound and its context sources named."""
 
     agent: agents.Agent
     toolbox: tools.Toolbox
+    sources: tuple[context.Source, ...] = ()
+
+    @property
+    def limit(self) -> compaction.Limit | None:
+        """The context window, None where nobody knows it."""
+        tokens = self.agent.context_tokens
+        return compaction.Limit(tokens) if tokens else None
 
 
 @dataclass(slots=True)
 class Parts:
-    """What drains of one engine share. `live` holds the publishers of steps that stream now, by session."""
+    """What drains of one engine share.
+
+    `live` holds the publishers of steps that stream now, `handed` claims taken for a drain that is about to start, both
+    by session.
+    """
 
     log: Log
     clock: clocks.Clock
     entropy: ids.Entropy
-    claims: claims.Claims
+    claims: Claims
     histories: history.Histories
     agents: Mapping[str, Ready]
     model: Callable[[str], models.Model]
+    price: Price
+    retries: retry.Plan = field(default_factory=retry.Plan)
     live: dict[str, Publisher] = field(default_factory=dict[str, Publisher])
+    handed: dict[str, Held] = field(default_factory=dict[str, Held])
 
     def mint(self, prefix: str) -> str:
         """A fresh id."""
         return ids.mint(prefix, self.entropy)
 
+    def chance(self) -> float:
+        """A random number in [0, 1)."""
+        return int.from_bytes(self.entropy(4), "big") / 2**32
+
+
+@dataclass(frozen=True, slots=True)
+class Streak:
+    """The same failing call, so many times in a row (RUN-6)."""
+
+    call: str = ""
+    times: int = 0
+
 
 @dataclass(slots=True)
 class Turn:
-    """A turn in progress; `message_id` is the assistant of its current step, `baseline` its system text."""
+    """A turn in progress; `message_id` is the assistant of its current step, `baseline` its system text.
+
+    `step` counts steps since the last promotion, `attempt` attempts of the current step; `spent` is what the turn used
+    before the current step, `began` when it began (epoch ms).
+    """
 
     parts: Parts
-    held: claims.Held
+    held: Held
     ready: Ready
     model: models.Model
     model_name: str
     message_id: str
+    policy: events.Policy
     baseline: str = ""
-    steps: int = 0
-    max_steps: int = 50
+    step: int = 1
+    attempt: int = 1
+    began: int = 0
+    spent: budget.Spent = field(default_factory=budget.Spent)
+    streak: Streak = field(default_factory=Streak)
+    compaction_id: str | None = None
+    overflowed: bool = False
     publisher: Publisher | None = None
 
     @property
@@ -76,7 +115,7 @@ class Turn:
     @property
     def last_step(self) -> bool:
         """Whether the current step is the last one allowed."""
-        return self.steps >= self.max_steps
+        return self.step >= (self.policy.max_steps or self.ready.agent.max_steps)
 
     @property
     def speaker(self) -> request.Speaker:

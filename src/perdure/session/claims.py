@@ -19,7 +19,7 @@ from perdure import errors, ids
 from perdure.core import events, inbox, lifecycle
 from perdure.log.log import Log
 from perdure.log.unit import Unit
-from perdure.session import exhaustion, owner, promotion
+from perdure.session import admission, exhaustion, owner, promotion
 from perdure.store import claims as rows
 from perdure.store import port
 
@@ -41,6 +41,7 @@ class Held:
     execution_id: str
     attempt: int
     trusted_until: int
+    compaction_id: str | None = None
     open: bool = True
     lost: bool = False
 
@@ -130,6 +131,47 @@ class Claims:
         if recovery := tx.recoveries.waiting(session_id):
             tx.recoveries.add_attempt(recovery.execution_id)
         return Taken(attempt=tx.sessions.add_wake_attempt(session_id))
+
+    async def acquire_compaction(self, session_id: str, message_id: str) -> Held:
+        """Take the claim for a compaction somebody asked for; its start is durable when this returns (CMP-3).
+
+        Raises `SessionBusy` on a session that is claimed, parked, held, in a turn or in recovery, `SessionNotFound`.
+        """
+        execution_id = ids.mint("exe", self._entropy)
+        started = self._clock.suspend_ms()
+
+        def work(unit: Unit) -> None:
+            tx = unit.tx
+            claim = tx.claims.of_session(session_id)
+            if claim and claim.id == execution_id:
+                return
+            session = admission.session_or_refuse(tx, session_id)
+            busy = claim or session.held or session.execution_id or tx.recoveries.waiting(session_id)
+            if busy or tx.inbox.running(session_id):
+                raise errors.SessionBusy(f"Session {session_id} is busy")
+            tx.claims.insert(
+                execution_id,
+                session_id,
+                self.owner_id,
+                purpose="compaction",
+                phase="unknown",
+                now=unit.now,
+                expires_at=unit.now + self.lease_ms,
+            )
+            unit.append(
+                events.ExecutionStarted(
+                    session_id=session_id,
+                    execution_id=execution_id,
+                    owner_id=self.owner_id,
+                    purpose="compaction",
+                    attempt=1,
+                )
+            )
+            unit.append(events.CompactionStarted(session_id=session_id, message_id=message_id, reason="manual"))
+
+        await self._log.transact(work)
+        trusted = started + self.lease_ms - self.margin_ms
+        return Held(session_id, self.owner_id, execution_id, 1, trusted, compaction_id=message_id)
 
     # -- the fence ---------------------------------------------------------------------------------------------------------
 

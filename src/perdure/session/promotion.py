@@ -36,9 +36,12 @@ def waiting(tx: port.Tx, session_id: str, now: int) -> list[inbox.Waiting]:
 
 @dataclass(frozen=True, slots=True)
 class Promoted:
-    """Ids of the inputs that entered the transcript, and whether one of them had to be withdrawn instead."""
+    """Ids of the inputs that entered the transcript; `attempt` numbers the provider attempt that follows, which is not the
+    first where a continuation takes up a step that was being tried again.
+    """
 
     ids: tuple[str, ...]
+    attempt: int = 1
 
 
 def promote(unit: Unit, session_id: str, choice: inbox.Choice) -> Promoted:
@@ -48,7 +51,8 @@ def promote(unit: Unit, session_id: str, choice: inbox.Choice) -> Promoted:
     for superseded in choice.supersede:
         unit.append(events.PromptWithdrawn(session_id=session_id, message_id=superseded, reason="superseded"))
     promoted = [message_id for message_id in choice.promote if _promote_one(unit, session_id, message_id)]
-    return Promoted(tuple(promoted))
+    recovered = (unit.tx.recoveries.of_continuation(message_id) for message_id in promoted)
+    return Promoted(tuple(promoted), max((row.attempt for row in recovered if row), default=0) or 1)
 
 
 def _promote_one(unit: Unit, session_id: str, message_id: str) -> bool:
@@ -75,6 +79,12 @@ def _promote_one(unit: Unit, session_id: str, message_id: str) -> bool:
         )
     )
     return True
+
+
+def running_since(tx: port.Tx, session_id: str) -> list[int]:
+    """The seqs at which the inputs of the open turn were promoted."""
+    rows_of_turn = [tx.inbox.get(message_id) for message_id in tx.inbox.running(session_id)]
+    return [row.promoted_seq for row in rows_of_turn if row and row.promoted_seq is not None]
 
 
 def settled_by_turn(tx: port.Tx, session_id: str) -> tuple[str, ...]:

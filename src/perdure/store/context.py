@@ -51,6 +51,10 @@ class Context:
             baseline_seq=epoch.baseline_seq,
         )
 
+    def delete_epoch(self, session_id: str) -> None:
+        """The next boundary opens a new one."""
+        self._q.epoch_delete(self._c, session_id=session_id)
+
     def put_draft(self, session_id: str, draft: DraftRow) -> None:
         """The text so far."""
         self._q.draft_put(

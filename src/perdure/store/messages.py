@@ -63,6 +63,10 @@ class Messages:
         message = _decoded(row) if row else None
         return message if isinstance(message, messages.Compaction) else None
 
+    def count(self, session_id: str, kind: str) -> int:
+        """How many messages of a kind the session has."""
+        return self._q.message_count(self._c, session_id=session_id, type=kind)
+
     def page(self, session_id: str, after: int, limit: int) -> list[messages.Message]:
         """Up to `limit` messages after seq `after`, in order, assistants with their parts."""
         rows = self._q.message_page(self._c, session_id=session_id, after=after, limit=limit)

@@ -187,6 +187,10 @@ SELECT id, session_id, type, seq, time_created, data FROM session_message WHERE 
 SELECT id, session_id, type, seq, time_created, data FROM session_message
 WHERE session_id = :session_id AND type = :type ORDER BY seq DESC LIMIT 1;
 
+-- name: message_count(session_id, type)$
+-- How many messages of a kind there are; asked only where a session's steps are limited.
+SELECT count(*) FROM session_message WHERE session_id = :session_id AND type = :type;
+
 -- name: message_page(session_id, after, limit)
 -- Messages in order, after a sequence number.
 SELECT id, session_id, type, seq, time_created, data FROM session_message
@@ -457,6 +461,10 @@ INSERT INTO session_context_epoch (session_id, baseline, snapshot, baseline_seq)
 VALUES (:session_id, :baseline, :snapshot, :baseline_seq)
 ON CONFLICT (session_id) DO UPDATE SET baseline = excluded.baseline, snapshot = excluded.snapshot,
        baseline_seq = excluded.baseline_seq;
+
+-- name: epoch_delete(session_id)!
+-- The next boundary opens a new epoch.
+DELETE FROM session_context_epoch WHERE session_id = :session_id;
 
 -- name: draft_put(session_id, message_id, part_id, kind, text)!
 -- What a reader has seen of an open part.

@@ -1,0 +1,161 @@
+"""Summarising an older prefix: one model call of its own.
+
+Lives here: asking for the summary whose start is durable, announcing it live, and the commit it ends with (CMP-2). Not
+here: when and where to cut (`core/compaction.py`). The call declares no tools, so it can execute none; a failure leaves
+history as it was.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, cast
+
+from perdure import errors
+from perdure.core import compaction, events, messages, request
+from perdure.log.unit import Unit
+from perdure.models import port
+from perdure.runner import boundary, endings
+from perdure.runner.turn import Parts, Turn, choose_agent
+from perdure.session import claims, context, sessions
+from perdure.store import claims as rows
+
+_logger = logging.getLogger("perdure.runner")
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What the call gave: the facts that end the compaction, and why it failed if it did."""
+
+    facts: tuple[Any, ...]
+    failure: messages.Failure | None = None
+
+
+async def auto(turn: Turn) -> Turn | None:
+    """Summarise in the middle of a turn, then start the step that waits for it; a failure ends the turn."""
+    assert turn.compaction_id  # noqa: S101, the drain asks only for a compaction that was started
+    summary = await _summarise(turn, turn.compaction_id)
+    if summary.failure:
+        return await endings.end(turn, (*summary.facts, *_open_step_failed(turn, summary.failure)), summary.failure)
+    seen = await context.observe(turn.ready.sources)
+    note_id = turn.parts.mint("msg")
+
+    def ended(unit: Unit, claim: rows.ClaimRow) -> None:
+        for fact in summary.facts:
+            unit.append(fact)
+        unit.tx.context.delete_epoch(turn.session_id)
+        claims.move(unit, claim, "wait", claim.assistant_message_id)
+
+    def start(unit: Unit, claim: rows.ClaimRow) -> None:
+        turn.baseline = context.settle(unit, turn.session_id, seen, note_id)
+        boundary.start_step(unit, claim, turn)
+
+    await turn.commit(ended)
+    turn.compaction_id = None
+    await turn.commit(start)
+    return turn
+
+
+def _open_step_failed(turn: Turn, failure: messages.Failure) -> list[Any]:
+    """After an overflow the assistant that could not be asked is still open."""
+    if not turn.overflowed:
+        return []
+    return [events.StepFailed(session_id=turn.session_id, assistant_message_id=turn.message_id, error=failure)]
+
+
+async def manual(parts: Parts, held: claims.Held, message_id: str) -> None:
+    """Run a compaction somebody asked for; its start is durable already."""
+    session = await parts.log.store.read(lambda tx: sessions.get(tx, held.session_id))
+    try:
+        ready, model, name = choose_agent(parts, session.agent, session.model)
+        turn = Turn(parts, held, ready, model, name, parts.mint("msg"), session.policy, compaction_id=message_id)
+        summary = await _summarise(turn, message_id)
+    except errors.UnknownAgent as error:
+        summary = _failed(held.session_id, message_id, messages.Failure(error.type, str(error)))
+    except errors.UnknownModel as error:
+        summary = _failed(held.session_id, message_id, messages.Failure(error.type, str(error)))
+    ending = endings.Ending(held, parts.claims.next_id())
+
+    def work(unit: Unit, claim: rows.ClaimRow) -> None:
+        for fact in summary.facts:
+            unit.append(fact)
+        if summary.failure is None:
+            unit.tx.context.delete_epoch(held.session_id)
+        unit.append(
+            events.ExecutionEnded(
+                session_id=held.session_id,
+                execution_id=claim.id,
+                outcome="failed" if summary.failure else "succeeded",
+                error=summary.failure,
+                reason=summary.failure.type if summary.failure else None,
+            )
+        )
+        ending.decide(went_on=claims.hand_over_or_release(unit, claim, ending.next_id, only_woken=True))
+
+    await parts.claims.commit(held, work, committed=ending.take_effect)
+
+
+async def _summarise(turn: Turn, message_id: str) -> Summary:
+    """Ask for the summary. Raises `ClaimLost`, `Interrupted` and cancellation."""
+    history = await turn.parts.histories.load(turn.session_id)
+    visible = [m for m in request.visible(history) if m.id != message_id]
+    cut = compaction.cut(visible) or len(visible)
+    asked = request.Request(
+        session_id=turn.session_id,
+        model=turn.model.name,
+        system="",
+        messages=(
+            request.UserMessage((request.TextContent(compaction.transcript_text(visible[:cut])),)),
+            request.UserMessage((request.TextContent(compaction.SUMMARISE),)),
+        ),
+        tool_choice="none",
+        settings=turn.ready.agent.settings,
+    )
+    recent = visible[cut].id if cut < len(visible) else ""
+    try:
+        words, finish = await _stream(turn, message_id, asked)
+    except (errors.ClaimLost, errors.StoreError, claims.Interrupted):
+        raise
+    except errors.PerdureError as error:
+        return _failed(turn.session_id, message_id, messages.Failure(error.type, str(error)))
+    used = events.UsageRecorded(
+        session_id=turn.session_id,
+        source="compaction",
+        tokens=finish.tokens,
+        cost=finish.cost if finish.cost is not None else _price(turn, finish),
+    )
+    if not words.strip():
+        failure = messages.Failure("empty_summary", "The model gave no summary")
+        failed = _failed(turn.session_id, message_id, failure)
+        return Summary((*failed.facts, used), failure)
+    fact = events.CompactionEnded(session_id=turn.session_id, message_id=message_id, summary=words, recent=recent)
+    return Summary((fact, used))
+
+
+def _failed(session_id: str, message_id: str, failure: messages.Failure) -> Summary:
+    return Summary((events.CompactionFailed(session_id=session_id, message_id=message_id, error=failure),), failure)
+
+
+def _price(turn: Turn, finish: port.Finish) -> int | None:
+    return turn.parts.price(finish.tokens, turn.model_name) if finish.tokens else None
+
+
+async def _stream(turn: Turn, message_id: str, asked: request.Request) -> tuple[str, port.Finish]:
+    said: list[str] = []
+    offset = 0
+    async with aclosing(cast("Any", turn.model.stream(asked))) as stream:
+        async for event in cast("AsyncIterator[port.ModelEvent]", stream):
+            if isinstance(event, port.TextDelta):
+                delta = event.text
+                turn.announce(
+                    events.CompactionDelta(
+                        session_id=turn.session_id, message_id=message_id, delta=delta, offset=offset
+                    )
+                )
+                said.append(delta)
+                offset += len(delta)
+            elif isinstance(event, port.Finish):
+                return "".join(said), event
+    raise errors.ModelError(errors.ModelErrorKind.INCOMPLETE, "The summary's stream ended without its end")

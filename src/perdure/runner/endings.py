@@ -1,0 +1,176 @@
+"""The commits that end a turn, one for each of its endings.
+
+Lives here: ending by success or failure, by an interrupt, by a defect, and before anything began. Every one is a single
+fenced unit that writes the last facts, settles the inputs and lets the claim go or hands it over. Not here: what leads
+to an ending (`drain.py`, `boundary.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from perdure import errors
+from perdure.core import events, fold, inbox, messages
+from perdure.log.unit import Unit
+from perdure.runner.turn import Parts, Turn, append_all
+from perdure.session import claims, promotion, recovery
+from perdure.store import claims as rows
+
+CUT_OFF = messages.Failure("unknown", fold.INTERRUPTED)
+
+
+@dataclass(slots=True)
+class Ending:
+    """What a unit decided about the claim, taken into memory by the commit itself: a drain cancelled meanwhile must
+    know it too. `attempt` is what the next execution counts as.
+    """
+
+    held: claims.Held
+    next_id: str
+    attempt: int = 1
+    went_on: bool = False
+
+    def decide(self, *, went_on: bool) -> bool:
+        """Note the decision of this run of the unit."""
+        self.went_on = went_on
+        return went_on
+
+    def take_effect(self, appended: Sequence[Any] = ()) -> None:
+        """The unit is committed."""
+        del appended
+        if self.went_on:
+            self.held.execution_id, self.held.attempt = self.next_id, self.attempt
+        else:
+            self.held.open = False
+
+
+def end_turn(unit: Unit, claim: rows.ClaimRow, ending: Ending, failure: messages.Failure | None) -> None:
+    """Append `execution.ended`, then hand the claim over or let it go; the last act of a unit."""
+    ended = events.ExecutionEnded(
+        session_id=claim.session_id,
+        execution_id=claim.id,
+        outcome="failed" if failure else "succeeded",
+        message_ids=promotion.settled_by_turn(unit.tx, claim.session_id),
+        error=failure,
+        reason=failure.type if failure else None,
+    )
+    unit.append(ended)
+    ending.decide(went_on=claims.hand_over_or_release(unit, claim, ending.next_id, only_woken=False))
+
+
+async def end(turn: Turn, facts: Sequence[Any], failure: messages.Failure | None) -> None:
+    """End the step and the turn in one commit, then go on with what is eligible or let go."""
+    ending = Ending(turn.held, turn.parts.claims.next_id())
+
+    def work(unit: Unit, claim: rows.ClaimRow) -> None:
+        append_all(unit, facts)
+        end_turn(unit, claim, ending, failure)
+
+    await turn.commit(work, durable=ending.take_effect)
+
+
+async def end_interrupted(parts: Parts, held: claims.Held, turn: Turn | None) -> None:
+    """Settle an interrupt: what was shown stays, marked; the mark goes with the claim or its hand-over (EX-8)."""
+    if turn and turn.publisher:
+        turn.publisher.end_open(CUT_OFF)
+    facts = _still_owed(turn)
+    finish = turn.publisher.finish if turn and turn.publisher else None
+    ending = Ending(held, parts.claims.next_id())
+
+    def work(unit: Unit, claim: rows.ClaimRow) -> None:
+        session_id = claim.session_id
+        if claim.phase == "safe":
+            claims.let_go(unit.tx, claim)
+            ending.decide(went_on=False)
+            return
+        append_all(unit, facts)
+        recovery.fail_compaction(unit, session_id)
+        current = recovery.end_parts(unit, session_id)
+        if current:
+            step_interrupted = events.StepInterrupted(
+                session_id=session_id, assistant_message_id=current.id, error=recovery.INTERRUPTED
+            )
+            unit.append(step_interrupted)
+            used = finish.tokens if finish else None
+            unit.append(events.UsageRecorded(session_id=session_id, source="step.interrupted", tokens=used))
+        settle = claim.purpose == "turn"
+        recovery.end(unit, session_id, claim.id, "interrupted", reason="interrupt", settle=settle)
+        ending.decide(went_on=claims.hand_over_or_release(unit, claim, ending.next_id, only_woken=True))
+
+    await parts.claims.commit(held, work, settling=True, committed=ending.take_effect)
+
+
+def _still_owed(turn: Turn | None) -> list[object]:
+    """Facts of the cut-off step that are not durable yet. A call whose fact never became durable never ran:
+    `step.interrupted` closes it, as it closes those that were never called.
+    """
+    if turn is None or turn.publisher is None:
+        return []
+    return [fact for fact in turn.publisher.pending if not isinstance(fact, events.ToolCalled) and not _cut_off(fact)]
+
+
+def _cut_off(fact: object) -> bool:
+    return isinstance(fact, events.ToolFailed) and fact.error == CUT_OFF
+
+
+async def end_by_defect(parts: Parts, held: claims.Held, error: Exception) -> None:
+    """The drain broke: end what is open as failed. Where even that cannot be written, the lease ends and recovery does."""
+    failure = messages.Failure("defect", f"{type(error).__name__}: {error}")
+    ending = Ending(held, parts.claims.next_id())
+
+    def work(unit: Unit, claim: rows.ClaimRow) -> None:
+        session_id = claim.session_id
+        if claim.phase == "safe":
+            claims.let_go(unit.tx, claim)
+            ending.decide(went_on=False)
+            return
+        recovery.fail_compaction(unit, session_id)
+        current = recovery.end_parts(unit, session_id)
+        if current:
+            _fail_tools(unit, session_id, current.id, failure)
+            unit.append(events.StepFailed(session_id=session_id, assistant_message_id=current.id, error=failure))
+        if claim.purpose == "turn":
+            end_turn(unit, claim, ending, failure)
+        else:
+            recovery.end(unit, session_id, claim.id, "failed", reason="defect", error=failure, settle=False)
+            ending.decide(went_on=claims.hand_over_or_release(unit, claim, ending.next_id, only_woken=True))
+
+    await parts.claims.commit(held, work, settling=True, committed=ending.take_effect)
+
+
+def _fail_tools(unit: Unit, session_id: str, message_id: str, failure: messages.Failure) -> None:
+    """Settle the calls of an assistant that fails with calls still open."""
+    for _, part in unit.tx.messages.open_parts(session_id, message_id):
+        if isinstance(part, messages.ToolPart):
+            unit.append(
+                events.ToolFailed(
+                    session_id=session_id, assistant_message_id=message_id, call_id=part.call_id, error=failure
+                )
+            )
+
+
+async def fail_before_start(parts: Parts, held: claims.Held, error: errors.PerdureError) -> None:
+    """Nobody can answer this session (its agent or model is unknown here): the eligible input fails, visibly."""
+    failure = messages.Failure(error.type, str(error))
+    ending = Ending(held, parts.claims.next_id())
+
+    def work(unit: Unit, claim: rows.ClaimRow) -> None:
+        choice = inbox.choose(promotion.waiting(unit.tx, claim.session_id, unit.now), turn_open=False)
+        for message_id in choice.supersede:
+            unit.append(_withdrawn(claim.session_id, message_id, "superseded"))
+        for message_id in choice.promote:
+            unit.append(_withdrawn(claim.session_id, message_id, "failed", failure))
+        for message_id in (*choice.promote, *choice.supersede):
+            if dead := unit.tx.recoveries.of_continuation(message_id):
+                recovery.end(unit, claim.session_id, dead.execution_id, "failed", reason=failure.type, error=failure)
+        ending.decide(went_on=claims.hand_over_or_release(unit, claim, ending.next_id, only_woken=False))
+
+    await parts.claims.commit(held, work, committed=ending.take_effect)
+
+
+def _withdrawn(
+    session_id: str, message_id: str, reason: Any, error: messages.Failure | None = None
+) -> events.PromptWithdrawn:
+    return events.PromptWithdrawn(session_id=session_id, message_id=message_id, reason=reason, error=error)
