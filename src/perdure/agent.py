@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 from perdure import errors
 from perdure.core.messages import Effect
 from perdure.models.port import Model
 
 Function = Callable[..., Any]
+ApprovalRule = Literal["never", "always"] | Callable[[dict[str, Any]], bool]
+"""Whether a call waits for a person: never, always, or a function of its arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +33,18 @@ class ToolContext:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A Python function the model may call. `timeout_s` bounds one run; a synchronous function runs in a thread."""
+    """A Python function the model may call. `timeout_s` bounds one run; a synchronous function runs in a thread.
+
+    `approval` says which calls wait for a person, `approval_timeout_s` after how long waiting counts as a denial.
+    """
 
     function: Function
     name: str
     description: str
     effect: Effect = "write"
     timeout_s: float | None = None
+    approval: ApprovalRule = "never"
+    approval_timeout_s: float | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function itself, as if it had never been declared a tool."""
@@ -53,6 +60,8 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     timeout_s: float | None = None,
+    approval: ApprovalRule = "never",
+    approval_timeout_s: float | None = None,
 ) -> Callable[[Function], Tool]: ...
 def tool(
     function: Function | None = None,
@@ -62,6 +71,8 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     timeout_s: float | None = None,
+    approval: ApprovalRule = "never",
+    approval_timeout_s: float | None = None,
 ) -> Tool | Callable[[Function], Tool]:
     """Declare a function as a tool; its name, docstring and type hints are what the model sees.
 
@@ -73,7 +84,15 @@ def tool(
 
     def declare(function: Function) -> Tool:
         words = description if description is not None else (function.__doc__ or "").strip()
-        return Tool(function, name or getattr(function, "__name__", "tool"), words, effect, timeout_s)
+        return Tool(
+            function,
+            name or getattr(function, "__name__", "tool"),
+            words,
+            effect,
+            timeout_s,
+            approval,
+            approval_timeout_s,
+        )
 
     return declare(function) if function else declare
 

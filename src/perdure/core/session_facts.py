@@ -37,13 +37,17 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How a session wants to be recovered and bounded; None means the engine's default."""
+    """How a session wants to be recovered and bounded; None means the engine's default.
+
+    `approval` overrides, by tool name, whether a call waits for a person.
+    """
 
     recovery: Literal["auto", "ask", "never"] = "auto"
     recovery_budget: int | None = None
     recovery_max_age_ms: int | None = None
     repeat_unknown: Literal["ask", "deny", "allow"] = "ask"
     max_steps: int | None = None
+    approval: dict[str, Literal["never", "always"]] | None = None
     session_budget: Budget | None = None
     turn_budget: Budget | None = None
 

@@ -101,6 +101,7 @@ class Engine:
             self.agents,
             self.models.resolve,
             _no_price,
+            self.ring,
         )
         self.coordinator = coordinator.Coordinator[str](
             self._drain, failed=self._drain_failed, parallel=self.settings.parallel

@@ -19,8 +19,9 @@ from perdure.core import events, messages
 from perdure.engine.engine import Engine, World
 from perdure.log.log import Synced
 from perdure.models import port as models
-from perdure.session import admission, sessions, status
+from perdure.session import admission, approvals, sessions, status
 from perdure.session.admission import Receipt
+from perdure.store.approvals import ApprovalRow
 from perdure.store.inbox import InputRow
 from perdure.store.sessions import SessionRow
 
@@ -212,6 +213,29 @@ class Session:
     async def interrupt(self, reason: str = "interrupt") -> bool:
         """Stop the open turn for good; whether there was one. Waiting inputs stay."""
         return await self._engine.interrupt(self.id, reason)
+
+    async def decide(
+        self, call_id: str, decision: messages.Decision, *, by: str = "user", note: str | None = None
+    ) -> ApprovalRow:
+        """Approve or deny a call that waits. Raises `ApprovalNotFound`, `AlreadyDecided`."""
+        if decision not in {"approve", "deny"}:
+            raise errors.InvalidInput(f"decision must be approve or deny, not {decision!r}")
+        row = await self._engine.log.transact(
+            lambda unit: approvals.decide(unit, self.id, call_id, decision, by=by, note=note)
+        )
+        self._engine.ring(self.id)
+        return row
+
+    async def approvals(self) -> list[ApprovalRow]:
+        """Calls of this session that wait for a person."""
+        return await self._engine.store.read(lambda tx: tx.approvals.waiting(self.id))
+
+    async def compact(self) -> str:
+        """Summarise the older part of the conversation now; the compaction's id once its start is durable.
+
+        Raises `SessionBusy`.
+        """
+        return await self._engine.compact(self.id)
 
     async def wait(self, message_id: str | None = None, *, timeout: float | None = None) -> Receipt | None:
         """Wait until a prompt is settled and give its receipt; without an id, until the session is idle.

@@ -17,7 +17,7 @@ from perdure import errors
 from perdure.core import budget, compaction, events, inbox, messages, request
 from perdure.log.unit import Unit
 from perdure.runner import endings, retry, step
-from perdure.runner.turn import Parts, Turn, append_all, choose_agent
+from perdure.runner.turn import Approved, Parts, Turn, append_all, choose_agent
 from perdure.session import claims, context, promotion, sessions
 from perdure.store import claims as rows
 from perdure.store.sessions import SessionRow
@@ -58,6 +58,65 @@ async def begin(parts: Parts, held: claims.Held) -> Turn | None:
         return _start_or_end(unit, claim, turn, session, ending)
 
     return turn if await turn.commit(work, durable=ending.take_effect) else None
+
+
+async def resume(parts: Parts, held: claims.Held) -> Turn | None:
+    """Take up a parked turn whose calls are all decided: the approved ones become durable as called, in one commit.
+
+    None where the turn was ended meanwhile; the claim is then let go.
+    """
+    session = await parts.log.store.read(lambda tx: sessions.get(tx, held.session_id))
+    try:
+        turn = _turn(parts, held, session)
+    except errors.PerdureError as error:
+        await endings.fail_parked(parts, held, error)
+        return None
+    held.parked = False
+    history = await parts.histories.load(held.session_id)
+    ending = endings.Ending(held, session.execution_id or "", held.attempt)
+
+    def work(unit: Unit, claim: rows.ClaimRow) -> bool:
+        row = unit.tx.sessions.get(held.session_id)
+        current = unit.tx.messages.newest_assistant(held.session_id)
+        execution_id = row.execution_id if row else None
+        if row is None or not row.parked or execution_id is None or current is None:
+            claims.let_go(unit.tx, claim)
+            return ending.decide(went_on=False)
+        unit.tx.claims.adopt(claim.id, claim.owner_id, execution_id, current.id)
+        unit.append(events.ExecutionResumed(session_id=held.session_id, execution_id=execution_id))
+        turn.message_id = current.id
+        turn.resumed = _call_approved(unit, turn, current.id)
+        turn.began, turn.spent = _spent(unit, history.messages, held.session_id)
+        ending.next_id = execution_id
+        return ending.decide(went_on=True)
+
+    return turn if await turn.commit(work, durable=ending.take_effect) else None
+
+
+def _call_approved(unit: Unit, turn: Turn, message_id: str) -> tuple[Approved, ...]:
+    """Make the approved calls of a message durable; what was asked is what runs."""
+    approved: list[Approved] = []
+    for row in unit.tx.approvals.of_message(message_id):
+        found = unit.tx.messages.last_part(turn.session_id, message_id, "tool", row.call_id)
+        part = found[1] if found else None
+        if row.decision != "approve" or not isinstance(part, messages.ToolPart) or part.approval is None:
+            continue
+        if not isinstance(part.state, messages.Pending):
+            continue
+        bound = turn.ready.toolbox.get(part.name)
+        call = Approved(row.call_id, part.name, part.approval.input)
+        unit.append(
+            events.ToolCalled(
+                session_id=turn.session_id,
+                assistant_message_id=message_id,
+                call_id=call.call_id,
+                name=call.name,
+                input=call.input,
+                effect=bound.tool.effect if bound else "write",
+            )
+        )
+        approved.append(call)
+    return tuple(approved)
 
 
 def _turn(parts: Parts, held: claims.Held, session: SessionRow) -> Turn:

@@ -69,7 +69,8 @@ class _Drain:
             message_id, self.held.compaction_id = self.held.compaction_id, None
             await compaction.manual(self.parts, self.held, message_id)
             return
-        turn = self.turn = await boundary.begin(self.parts, self.held)
+        open_turn = boundary.resume if self.held.parked else boundary.begin
+        turn = self.turn = await open_turn(self.parts, self.held)
         while turn:
             if turn.compaction_id:
                 turn = self.turn = await compaction.auto(turn)
@@ -80,6 +81,8 @@ class _Drain:
         """What follows a step: another, another attempt, or the turn's end."""
         if isinstance(outcome, step.Failed):
             return await boundary.try_again(turn, outcome)
+        if isinstance(outcome, step.Waiting):
+            return await endings.park(turn, outcome.facts, outcome.calls)
         if outcome.owes and not turn.last_step:
             return await boundary.next_step(turn, outcome)
         return await endings.end(turn, outcome.facts, MAX_STEPS if outcome.owes else None)

@@ -71,6 +71,22 @@ async def end(turn: Turn, facts: Sequence[Any], failure: messages.Failure | None
     await turn.commit(work, durable=ending.take_effect)
 
 
+async def park(turn: Turn, facts: Sequence[Any], calls: Sequence[str]) -> None:
+    """Let go of a turn that waits for people: no claim, no memory, no timer (APR-1)."""
+    ending = Ending(turn.held, "")
+
+    def work(unit: Unit, claim: rows.ClaimRow) -> bool:
+        append_all(unit, facts)
+        parked = events.ExecutionParked(session_id=turn.session_id, execution_id=claim.id, waiting=tuple(calls))
+        unit.append(parked)
+        claims.let_go(unit.tx, claim)
+        ending.decide(went_on=False)
+        return not unit.tx.approvals.waiting(turn.session_id)
+
+    if await turn.commit(work, durable=ending.take_effect):
+        turn.parts.ring(turn.session_id)
+
+
 async def end_interrupted(parts: Parts, held: claims.Held, turn: Turn | None) -> None:
     """Settle an interrupt: what was shown stays, marked; the mark goes with the claim or its hand-over (EX-8)."""
     if turn and turn.publisher:
@@ -167,6 +183,27 @@ async def fail_before_start(parts: Parts, held: claims.Held, error: errors.Perdu
                 recovery.end(unit, claim.session_id, dead.execution_id, "failed", reason=failure.type, error=failure)
         ending.decide(went_on=claims.hand_over_or_release(unit, claim, ending.next_id, only_woken=False))
 
+    await parts.claims.commit(held, work, committed=ending.take_effect)
+
+
+async def fail_parked(parts: Parts, held: claims.Held, error: errors.PerdureError) -> None:
+    """Nobody can take up this parked turn (its agent or model is unknown here): it ends failed."""
+    failure = messages.Failure(error.type, str(error))
+    ending = Ending(held, parts.claims.next_id())
+
+    def work(unit: Unit, claim: rows.ClaimRow) -> None:
+        session = unit.tx.sessions.get(claim.session_id)
+        current = recovery.end_parts(unit, claim.session_id)
+        if session and session.parked and session.execution_id:
+            if current:
+                _fail_tools(unit, claim.session_id, current.id, failure)
+                unit.append(
+                    events.StepFailed(session_id=claim.session_id, assistant_message_id=current.id, error=failure)
+                )
+            recovery.end(unit, claim.session_id, session.execution_id, "failed", reason=failure.type, error=failure)
+        ending.decide(went_on=claims.hand_over_or_release(unit, claim, ending.next_id, only_woken=False))
+
+    held.parked = False
     await parts.claims.commit(held, work, committed=ending.take_effect)
 
 

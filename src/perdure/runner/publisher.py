@@ -69,7 +69,7 @@ class _Call:
 
     name: str
     input: str | None = None
-    state: str = "writing"  # writing, written, running, settled
+    state: str = "writing"  # writing, written, waiting, running, settled
     provider_executed: bool = False
 
 
@@ -207,6 +207,20 @@ class Publisher:
         call.state = "running"
         self._fact(events.ToolCalled, call_id=call_id, name=call.name, input=given, effect=effect)
         await self.flush()
+
+    async def ask(self, call_id: str, given: messages.JsonObject, deadline: int | None) -> None:
+        """A local call waits for a person; durable at once, so that the question is seen while siblings still run."""
+        self._calls[call_id].state = "waiting"
+        self._fact(events.ToolApprovalRequested, call_id=call_id, input=given, deadline=deadline)
+        await self.flush()
+
+    def waiting(self) -> tuple[str, ...]:
+        """Calls that wait for a person."""
+        return tuple(call_id for call_id, call in self._calls.items() if call.state == "waiting")
+
+    def take_up(self, call_id: str, name: str) -> None:
+        """A call of this message that an earlier owner made durable runs here now."""
+        self._calls[call_id] = _Call(name, "", "running")
 
     async def _provider_result(self, event: port.ToolResult) -> None:
         call = self._calls.get(event.call_id)

@@ -18,8 +18,8 @@ from perdure import agent as agents
 from perdure import errors
 from perdure.core import codec, events, messages, request
 from perdure.models import port
-from perdure.runner import publisher, tools
-from perdure.runner.turn import Streak, Turn
+from perdure.runner import approval, publisher, tools
+from perdure.runner.turn import Approved, Streak, Turn
 from perdure.session import claims
 from perdure.store import port as store
 
@@ -45,7 +45,15 @@ class Failed:
     visible: bool = False
 
 
-Outcome = Ended | Failed
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Calls of the step wait for a person; everything else of it is settled, the step stays open."""
+
+    facts: tuple[Any, ...]
+    calls: tuple[str, ...]
+
+
+Outcome = Ended | Failed | Waiting
 
 
 async def run(turn: Turn) -> Outcome:
@@ -92,13 +100,40 @@ class _Step:
     async def pipeline(self, group: asyncio.TaskGroup) -> Outcome:
         """Stream, settle, end."""
         self._group = group
+        if self.turn.resumed is not None:
+            return await self._finish_resumed(group, self.turn.resumed)
         drafting = group.create_task(self.publisher.draft())
         failure = await self._stream()
         if failure:
             self.publisher.end_open(self._words(failure))
         await self._settle_calls()
         drafting.cancel()
-        return self._fail(failure) if failure else self._end()
+        if failure:
+            return self._fail(failure)
+        return self._wait() if self.publisher.waiting() else self._end()
+
+    async def _finish_resumed(self, group: asyncio.TaskGroup, calls: tuple[Approved, ...]) -> Outcome:
+        """Run exactly the approved calls, then end the step that asked for them; no model call in between (APR-2)."""
+        self._called = True
+        self.publisher.finish = port.Finish("tool_calls", messages.Tokens(), 0)
+        for call in calls:
+            self.publisher.take_up(call.call_id, call.name)
+        for call in calls:
+            self._results[call.call_id] = (f"{call.name} {codec.canonical(call.input)}", True)
+            self._calls.append(group.create_task(self._run_call(call.call_id, call.name, call.input)))
+        await self._settle_calls()
+        return self._end()
+
+    def _wait(self) -> Outcome:
+        """Calls wait: what the model used so far is recorded now, as the step ends later and perhaps elsewhere."""
+        finish = self.publisher.finish
+        used = events.UsageRecorded(
+            session_id=self.turn.session_id,
+            source="step.waiting",
+            tokens=finish.tokens if finish else None,
+            cost=self._cost(finish) if finish else None,
+        )
+        return Waiting((*self.publisher.pending, used), self.publisher.waiting())
 
     # -- the stream --------------------------------------------------------------------------------------------------------
 
@@ -165,9 +200,27 @@ class _Step:
         elif given is None:
             await self._refuse(call_id, "invalid_arguments", "The arguments are not a JSON object")
         else:
-            await self.publisher.call(call_id, given, bound.tool.effect)
+            await self._run_or_ask(call_id, bound.tool, given)
+
+    async def _run_or_ask(self, call_id: str, tool: agents.Tool, given: messages.JsonObject) -> None:
+        need = approval.need(tool, given, self.turn.policy, await self._unknown_calls())
+        if need == "deny":
+            await self._refuse(call_id, "denied", "The outcome of this very call is unknown; it may not be made again")
+        elif need == "ask":
+            wait = tool.approval_timeout_s
+            deadline = None if wait is None else self.turn.parts.clock.now_ms() + int(wait * 1000)
+            await self.publisher.ask(call_id, given, deadline)
+        else:
+            await self.publisher.call(call_id, given, tool.effect)
             assert self._group is not None  # noqa: S101, set before the stream is read
-            self._calls.append(self._group.create_task(self._run_call(call_id, name, given)))
+            self._calls.append(self._group.create_task(self._run_call(call_id, tool.name, given)))
+
+    async def _unknown_calls(self) -> frozenset[tuple[str, str]]:
+        """Calls of the session whose outcome is unknown; looked up once a turn, as only a dead owner leaves new ones."""
+        if self.turn.unknown is None:
+            held = await self.turn.parts.histories.load(self.turn.session_id)
+            self.turn.unknown = approval.unknown_calls(held.messages)
+        return self.turn.unknown
 
     async def _refuse(self, call_id: str, kind: str, words: str) -> None:
         await self.publisher.fail_call(call_id, messages.Failure(kind, words))

@@ -15,8 +15,9 @@ from perdure import clock as clocks
 from perdure import errors
 from perdure.log.log import Log
 from perdure.log.unit import Unit
-from perdure.session import recovery
+from perdure.session import approvals, recovery
 from perdure.store import claims as rows
+from perdure.store.approvals import ApprovalRow
 
 PERIOD_MS = 5_000
 BACK_OFF_MS = 1_000
@@ -70,11 +71,20 @@ class Sweep:
             outcome = await self._recover(claim)
             if outcome and outcome.result != "nothing":
                 rung[claim.session_id] = None
+        for row in found.overdue:
+            await self._deny(row)
+            rung[row.session_id] = None
         for session_id in rung:
             self._ring(session_id)
         if found.look_again is None:
             return PERIOD_MS
         return min(max(found.look_again - self._clock.now_ms(), 1), PERIOD_MS)
+
+    async def _deny(self, row: ApprovalRow) -> None:
+        try:
+            await self._log.transact(lambda unit: approvals.deny_overdue(unit, row))
+        except errors.PerdureError:
+            _logger.exception("an overdue approval could not be denied", extra={"session_id": row.session_id})
 
     async def _recover(self, claim: rows.ClaimRow) -> recovery.Outcome | None:
         try:

@@ -61,6 +61,7 @@ class Parts:
     agents: Mapping[str, Ready]
     model: Callable[[str], models.Model]
     price: Price
+    ring: Callable[[str], None]
     retries: retry.Plan = field(default_factory=retry.Plan)
     live: dict[str, Publisher] = field(default_factory=dict[str, Publisher])
     handed: dict[str, Held] = field(default_factory=dict[str, Held])
@@ -82,12 +83,22 @@ class Streak:
     times: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Approved:
+    """A call that a person approved and that is durable as called."""
+
+    call_id: str
+    name: str
+    input: messages.JsonObject
+
+
 @dataclass(slots=True)
 class Turn:
     """A turn in progress; `message_id` is the assistant of its current step, `baseline` its system text.
 
     `step` counts steps since the last promotion, `attempt` attempts of the current step; `spent` is what the turn used
-    before the current step, `began` when it began (epoch ms).
+    before the current step, `began` when it began (epoch ms). `resumed` are the calls to run where the step waited for
+    approvals; `unknown` the session's calls of unknown outcome, once they were looked up.
     """
 
     parts: Parts
@@ -106,6 +117,8 @@ class Turn:
     compaction_id: str | None = None
     overflowed: bool = False
     publisher: Publisher | None = None
+    resumed: tuple[Approved, ...] | None = None
+    unknown: frozenset[tuple[str, str]] | None = None
 
     @property
     def session_id(self) -> str:

@@ -42,6 +42,7 @@ class Held:
     attempt: int
     trusted_until: int
     compaction_id: str | None = None
+    parked: bool = False
     open: bool = True
     lost: bool = False
 
@@ -56,6 +57,7 @@ class Taken:
     refused_by: str | None = None
     dead: bool = False
     exhausted: bool = False
+    parked: bool = False
 
 
 class Claims:
@@ -99,7 +101,7 @@ class Claims:
         if not taken.attempt:
             return None
         trusted = started + self.lease_ms - self.margin_ms
-        return Held(session_id, self.owner_id, claim_id, taken.attempt, trusted)
+        return Held(session_id, self.owner_id, claim_id, taken.attempt, trusted, parked=taken.parked)
 
     def _take(self, unit: Unit, session_id: str, claim_id: str, *, forced: bool) -> Taken:
         tx = unit.tx
@@ -109,12 +111,14 @@ class Claims:
             return Taken()
         if claim:
             if claim.id == claim_id:  # this unit ran before, and its commit took place
-                return Taken(attempt=session.wake_attempts)
+                return Taken(attempt=session.wake_attempts, parked=session.parked)
             dead = claim.expires_at <= unit.now or owner.is_dead(claim.owner_id)
             return Taken(dead=True) if dead else Taken(refused_by=claim.owner_id)
         waiting = promotion.waiting(tx, session_id, unit.now)
         eligible = inbox.wanted(waiting) or (forced and bool(inbox.choose(waiting, turn_open=False).promote))
-        if session.parked or not eligible:
+        if session.parked:
+            eligible = not tx.approvals.waiting(session_id)
+        if not eligible:
             return Taken()
         if session.wake_attempts >= 1 + exhaustion.budget_of(session, self.budget):
             exhaustion.give_up(unit, session)
@@ -130,7 +134,7 @@ class Claims:
         )
         if recovery := tx.recoveries.waiting(session_id):
             tx.recoveries.add_attempt(recovery.execution_id)
-        return Taken(attempt=tx.sessions.add_wake_attempt(session_id))
+        return Taken(attempt=tx.sessions.add_wake_attempt(session_id), parked=session.parked)
 
     async def acquire_compaction(self, session_id: str, message_id: str) -> Held:
         """Take the claim for a compaction somebody asked for; its start is durable when this returns (CMP-3).

@@ -17,6 +17,7 @@ from perdure.log.unit import Unit
 from perdure.session import owner, promotion
 from perdure.store import claims as rows
 from perdure.store import port
+from perdure.store.approvals import ApprovalRow
 
 CONTINUE_TEXT = (
     "The process working on this was stopped and a new one took over. Continue from what the transcript shows, without "
@@ -175,12 +176,14 @@ def _interrupt_step(unit: Unit, session_id: str, message_id: str) -> None:
 @dataclass(frozen=True, slots=True)
 class Survey:
     """What a sweep found: dead claims to recover, sessions to ring once each, sessions this owner must interrupt
-    because somebody asked for it elsewhere, and when to look again at the latest (epoch ms).
+    because somebody asked for it elsewhere, approvals to deny as their deadline has passed, and when to look again
+    at the latest (epoch ms).
     """
 
     dead: tuple[rows.ClaimRow, ...]
     ring: tuple[str, ...]
     marked: tuple[str, ...]
+    overdue: tuple[ApprovalRow, ...]
     look_again: int | None
 
 
@@ -191,13 +194,14 @@ def survey(tx: port.Tx, owner_id: str, now: int) -> Survey:
     claims = tx.claims.all()
     dead = tuple(claim for claim in claims if is_dead(claim, now))
     claimed = {claim.session_id for claim in claims}
-    ring = dict.fromkeys([*tx.recoveries.scan(now), *tx.inbox.woken_sessions()])
+    ring = dict.fromkeys([*tx.recoveries.scan(now), *tx.inbox.woken_sessions(), *tx.approvals.decided_sessions()])
     times = [claim.expires_at for claim in claims if claim not in dead]
-    if (next_wake := tx.recoveries.next_time(now)) is not None:
-        times.append(next_wake)
+    ahead = (tx.recoveries.next_time(now), tx.approvals.next_deadline(now))
+    times += [time for time in ahead if time is not None]
     return Survey(
         dead,
         tuple(session for session in ring if session not in claimed),
         tuple(claim.session_id for claim in claims if claim.interrupted and claim.owner_id == owner_id),
+        tuple(tx.approvals.overdue(now)),
         min(times, default=None),
     )

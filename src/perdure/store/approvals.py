@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from perdure.core import events
+from perdure.core import events, messages
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRow:
+    """A call that needs approval; `decision` is None while it waits. Times in epoch ms."""
+
+    session_id: str
+    message_id: str
+    call_id: str
+    execution_id: str
+    time_created: int
+    deadline: int | None
+    decision: messages.Decision | None
+    by: str | None
+    note: str | None
 
 
 class Approvals:
@@ -42,3 +58,32 @@ class Approvals:
     def close(self, session_id: str) -> None:
         """Nothing of the session waits any longer."""
         self._q.approval_close(self._c, session_id=session_id)
+
+    def find(self, session_id: str, call_id: str) -> ApprovalRow | None:
+        """The newest approval of a call id in a session."""
+        row = self._q.approval_find(self._c, session_id=session_id, call_id=call_id)
+        return ApprovalRow(*row) if row else None
+
+    def of_message(self, message_id: str) -> list[ApprovalRow]:
+        """The approvals one assistant asked for."""
+        return [ApprovalRow(*row) for row in self._q.approval_of_message(self._c, message_id=message_id)]
+
+    def waiting(self, session_id: str) -> list[ApprovalRow]:
+        """Those of a session that nobody has decided."""
+        return [ApprovalRow(*row) for row in self._q.approval_waiting(self._c, session_id=session_id)]
+
+    def list(self) -> list[ApprovalRow]:
+        """All that nobody has decided, the oldest first."""
+        return [ApprovalRow(*row) for row in self._q.approval_list(self._c)]
+
+    def overdue(self, now: int) -> list[ApprovalRow]:
+        """Those whose deadline has passed."""
+        return [ApprovalRow(*row) for row in self._q.approval_overdue(self._c, now=now)]
+
+    def next_deadline(self, now: int) -> int | None:
+        """The earliest deadline still ahead."""
+        return self._q.approval_next_deadline(self._c, now=now)
+
+    def decided_sessions(self) -> list[str]:
+        """Parked sessions in which nothing waits for a decision any more."""
+        return [row[0] for row in self._q.approval_decided_sessions(self._c)]

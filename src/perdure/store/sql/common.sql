@@ -445,6 +445,40 @@ ON CONFLICT (message_id, call_id) DO NOTHING;
 UPDATE session_approval SET decision = :decision, by = :by, note = :note
 WHERE message_id = :message_id AND call_id = :call_id AND decision IS NULL;
 
+-- name: approval_find(session_id, call_id)^
+-- The newest approval of a call id.
+SELECT session_id, message_id, call_id, execution_id, time_created, deadline, decision, by, note
+FROM session_approval WHERE session_id = :session_id AND call_id = :call_id ORDER BY time_created DESC, message_id DESC LIMIT 1;
+
+-- name: approval_of_message(message_id)
+-- The approvals one assistant asked for.
+SELECT session_id, message_id, call_id, execution_id, time_created, deadline, decision, by, note
+FROM session_approval WHERE message_id = :message_id ORDER BY call_id;
+
+-- name: approval_waiting(session_id)
+-- Undecided approvals of a session.
+SELECT session_id, message_id, call_id, execution_id, time_created, deadline, decision, by, note
+FROM session_approval WHERE session_id = :session_id AND decision IS NULL ORDER BY time_created, call_id;
+
+-- name: approval_list()
+-- Undecided approvals of all sessions.
+SELECT session_id, message_id, call_id, execution_id, time_created, deadline, decision, by, note
+FROM session_approval WHERE decision IS NULL ORDER BY time_created, session_id, call_id;
+
+-- name: approval_overdue(now)
+-- Undecided approvals whose deadline has passed.
+SELECT session_id, message_id, call_id, execution_id, time_created, deadline, decision, by, note
+FROM session_approval WHERE decision IS NULL AND deadline <= :now;
+
+-- name: approval_next_deadline(now)$
+-- The earliest deadline still ahead.
+SELECT min(deadline) FROM session_approval WHERE decision IS NULL AND deadline > :now;
+
+-- name: approval_decided_sessions()
+-- Parked sessions in which nothing waits for a decision any more.
+SELECT s.id FROM session AS s WHERE s.parked = 1
+  AND NOT EXISTS (SELECT 1 FROM session_approval AS a WHERE a.session_id = s.id AND a.decision IS NULL);
+
 -- name: approval_close(session_id)!
 -- No undecided approval of the session waits any longer.
 DELETE FROM session_approval WHERE session_id = :session_id AND decision IS NULL;

@@ -58,6 +58,7 @@ CREATE TABLE session (
     CHECK (parked = 0 OR execution_id IS NOT NULL)
 ) WITHOUT ROWID;
 CREATE INDEX session_by_time ON session (time_created, id);
+CREATE INDEX session_parked ON session (id) WHERE parked = 1;
 CREATE INDEX session_deleting ON session (id) WHERE deleting = 1;
 
 CREATE TABLE session_message (
@@ -162,7 +163,8 @@ CREATE TABLE session_approval (
     note         TEXT,
     PRIMARY KEY (message_id, call_id)
 ) WITHOUT ROWID;
-CREATE INDEX session_approval_by_session ON session_approval (session_id);
+CREATE INDEX session_approval_by_session ON session_approval (session_id, call_id);
+CREATE INDEX session_approval_waiting ON session_approval (deadline) WHERE decision IS NULL;
 
 CREATE TABLE session_context_epoch (
     session_id   TEXT PRIMARY KEY REFERENCES session (id) ON DELETE CASCADE,

@@ -1,0 +1,64 @@
+"""Decisions about calls that wait for a person (APR).
+
+Lives here: finding, listing and deciding approvals, and the denial that a deadline brings. Not here: which calls need
+one (`runner/step.py`), parking and resuming (`runner/`). The first decision wins, by the row and not by who asks first
+here; a deny's commit carries the failure the model sees, so a denied call can never run.
+"""
+
+from __future__ import annotations
+
+from perdure import errors
+from perdure.core import events, messages
+from perdure.log.unit import Unit
+from perdure.session import admission
+from perdure.store.approvals import ApprovalRow
+
+
+def decide(
+    unit: Unit, session_id: str, call_id: str, decision: messages.Decision, *, by: str, note: str | None = None
+) -> ApprovalRow:
+    """Decide about a waiting call; the same decision again changes nothing.
+
+    Raises `ApprovalNotFound`, `AlreadyDecided`, `SessionNotFound`, `SessionGone`.
+    """
+    admission.session_or_refuse(unit.tx, session_id)
+    row = unit.tx.approvals.find(session_id, call_id)
+    if row is None:
+        raise errors.ApprovalNotFound(f"No call {call_id} of session {session_id} waits for approval")
+    if row.decision == decision:
+        return row
+    if row.decision:
+        raise errors.AlreadyDecided(f"Call {call_id} is already decided: {row.decision}")
+    _resolve(unit, row, decision, by, note)
+    return unit.tx.approvals.find(session_id, call_id) or row
+
+
+def deny_overdue(unit: Unit, row: ApprovalRow) -> bool:
+    """Deny a call whose deadline has passed; False where it was decided meanwhile."""
+    current = unit.tx.approvals.find(row.session_id, row.call_id)
+    if current is None or current.decision or current.deadline is None or current.deadline > unit.now:
+        return False
+    _resolve(unit, current, "deny", "deadline", "Nobody decided in time")
+    return True
+
+
+def _resolve(unit: Unit, row: ApprovalRow, decision: messages.Decision, by: str, note: str | None) -> None:
+    resolved = events.ToolApprovalResolved(
+        session_id=row.session_id,
+        assistant_message_id=row.message_id,
+        call_id=row.call_id,
+        decision=decision,
+        by=by,
+        note=note,
+    )
+    unit.append(resolved)
+    if decision == "deny":
+        words = "This call was denied" + (f": {note}" if note else "")
+        unit.append(
+            events.ToolFailed(
+                session_id=row.session_id,
+                assistant_message_id=row.message_id,
+                call_id=row.call_id,
+                error=messages.Failure("denied", words),
+            )
+        )
