@@ -28,6 +28,7 @@ ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "ids": {"errors"},
     "clock": set(),
+    "version": set(),
     "config": {"errors"},
     "pricing": {"errors", "core"},
     "telemetry": {"errors", "core"},
@@ -42,7 +43,7 @@ ROOMS: dict[str, set[str]] = {
     "maintenance": {"session", "log", "store", "core", "clock", "config", *STONES},
     "client": {"core", *STONES},
     "testing": {"core", "models", "agent", "clock", *STONES},
-    "server": {"engine", "session", "log", "core", "models", "agent", "clock", "config", *STONES},
+    "server": {"engine", "session", "log", "core", "models", "agent", "clock", "config", "version", *STONES},
 }
 ROOMS["engine"] = set(ROOMS) - {"server", "client", "testing"}
 ROOMS["cli"] = set(ROOMS)

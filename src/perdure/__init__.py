@@ -9,13 +9,14 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from perdure.version import VERSION as __version__
+
 if TYPE_CHECKING:
     from perdure.agent import Agent, Tool, ToolContext, tool
     from perdure.core.events import Policy
     from perdure.engine.perdure import Part, Perdure, Session
     from perdure.errors import PerdureError
 
-__version__ = "0.1.0"
 
 _HOMES = {
     "Agent": "perdure.agent",

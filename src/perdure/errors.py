@@ -47,6 +47,13 @@ class InvalidInput(PerdureError):
     remedy = "Correct the named field and send the request again."
 
 
+class MalformedJson(InvalidInput):
+    """The body is not JSON that every store keeps alike."""
+
+    type = "malformed-json"
+    remedy = "Send one JSON value in UTF-8, without NaN, lone surrogates or nesting beyond 64 levels."
+
+
 class InvalidId(InvalidInput):
     """The id is not valid."""
 
@@ -144,6 +151,7 @@ class ConfigError(PerdureError):
 
     type = "config"
     fault = Fault.CALLER
+    remedy = "Correct the setting and start again."
 
 
 # -- conflicts -----------------------------------------------------------------------------------------------------------

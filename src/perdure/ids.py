@@ -31,12 +31,18 @@ def mint(prefix: str, entropy: Entropy) -> str:
 
 def check(what: str, value: str) -> str:
     """Return `value` if a caller may choose it as an id, else raise `InvalidId` (IN-10)."""
+    check_shape(what, value)
+    if reserved := next((prefix for prefix in RESERVED if value.startswith(prefix)), None):
+        msg = f"{what} {value[:40]!r} must not start with {reserved!r}: that prefix is reserved"
+        raise errors.InvalidId(msg)
+    return value
+
+
+def check_shape(what: str, value: str) -> str:
+    """Return `value` if it can be an id at all, the engine's own included, else raise `InvalidId`."""
     if not _VALID.match(value) or value in {".", ".."}:
         shown = value[:40] + "…" if len(value) > 40 else value
         msg = f"{what} {shown!r} must be 1 to 200 characters of A-Z a-z 0-9 . _ : @ ~ + - and not '.' or '..'"
-        raise errors.InvalidId(msg)
-    if reserved := next((prefix for prefix in RESERVED if value.startswith(prefix)), None):
-        msg = f"{what} {value[:40]!r} must not start with {reserved!r}: that prefix is reserved"
         raise errors.InvalidId(msg)
     return value
 

@@ -241,15 +241,40 @@ class Publisher:
         self, call_id: str, content: tuple[messages.JsonObject, ...], structured: messages.JsonObject | None
     ) -> None:
         """A call gave its result."""
-        self._calls[call_id].state = "settled"
-        self._fact(events.ToolSucceeded, call_id=call_id, structured=structured, content=content)
+        self.settle_call(call_id, content, structured, None)
         await self._flush_while_others_run()
 
-    async def fail_call(self, call_id: str, error: messages.Failure) -> None:
+    async def fail_call(
+        self,
+        call_id: str,
+        error: messages.Failure,
+        content: tuple[messages.JsonObject, ...] = (),
+        structured: messages.JsonObject | None = None,
+    ) -> None:
         """A call failed, or never came to run."""
-        self._calls[call_id].state = "settled"
-        self._fact(events.ToolFailed, call_id=call_id, error=error)
+        self.settle_call(call_id, content, structured, error)
         await self._flush_while_others_run()
+
+    def settle_call(
+        self,
+        call_id: str,
+        content: tuple[messages.JsonObject, ...],
+        structured: messages.JsonObject | None,
+        error: messages.Failure | None,
+    ) -> None:
+        """The fact of a call's outcome, not durable yet. A failed call that gave nothing keeps what it showed last."""
+        self._calls[call_id].state = "settled"
+        if error is None:
+            self._fact(events.ToolSucceeded, call_id=call_id, structured=structured, content=content)
+        else:
+            self._fact(events.ToolFailed, call_id=call_id, error=error, structured=structured, content=content or None)
+
+    def show_progress(
+        self, call_id: str, structured: messages.JsonObject | None, content: tuple[messages.JsonObject, ...]
+    ) -> None:
+        """The fact of what a running call shows, not durable yet."""
+        if self._calls[call_id].state == "running":
+            self._fact(events.ToolProgress, call_id=call_id, structured=structured, content=content)
 
     async def _flush_while_others_run(self) -> None:
         """A result is durable at once, unless the step ends with it: then its end takes it along (REC-9)."""

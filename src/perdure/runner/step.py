@@ -8,6 +8,7 @@ while the model still streams, run side by side, and all settle before the one t
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -17,10 +18,12 @@ from typing import Any, cast
 from perdure import agent as agents
 from perdure import errors
 from perdure.core import codec, events, messages, request
+from perdure.log.unit import Unit
 from perdure.models import port
-from perdure.runner import approval, publisher, tools
+from perdure.runner import approval, publisher, tool_progress, tools
 from perdure.runner.turn import Approved, Streak, Turn
 from perdure.session import claims
+from perdure.store import claims as rows
 from perdure.store import port as store
 
 LAST_STEP = "This is the last step allowed: answer now, without calling tools."
@@ -226,13 +229,38 @@ class _Step:
         await self.publisher.fail_call(call_id, messages.Failure(kind, words))
 
     async def _run_call(self, call_id: str, name: str, given: messages.JsonObject) -> None:
-        context = agents.ToolContext(self.turn.session_id, call_id)
-        result = await tools.run(self.turn.ready.toolbox[name], given, context)
+        turn, show = self.turn, functools.partial(self.publisher.show_progress, call_id)
+        progress = tool_progress.Progress(turn.parts.clock, show, self.publisher.flush)
+        context = agents.ToolContext(
+            turn.session_id, call_id, turn.message_id, turn.held.owner_id, report=progress.report
+        )
+
+        def cut(result: tools.Result) -> None:
+            progress.close()
+            self.publisher.settle_call(call_id, result.content, result.structured, result.error)
+
+        assert self._group is not None  # noqa: S101, as above
+        showing = self._group.create_task(progress.run())
+        try:
+            result = await tools.run(turn.ready.toolbox[name], given, context, keep=self._keep, on_cut=cut)
+        finally:
+            progress.close()
+            showing.cancel()
+        await asyncio.wait({showing})  # what it was writing is durable now, and no longer waits
         if result.error:
-            await self.publisher.fail_call(call_id, result.error)
+            await self.publisher.fail_call(call_id, result.error, result.content, result.structured)
         else:
             self._results[call_id] = ("", False)
             await self.publisher.succeed_call(call_id, result.content, result.structured)
+
+    async def _keep(self, data: bytes) -> str:
+        """Bytes that are too many for the log, in the content table; fenced like everything a turn writes."""
+
+        def work(unit: Unit, claim: rows.ClaimRow) -> str:
+            del claim
+            return unit.tx.content.put(data)
+
+        return await self.turn.commit(work)
 
     async def _settle_calls(self) -> None:
         if self._calls:

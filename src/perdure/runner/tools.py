@@ -1,104 +1,163 @@
 """Running one tool call.
 
-Lives here: from a durable call to what is recorded of it: arguments checked, the function run with its timeout, its
-result made recordable and bounded. Not here: when a call may start (`publisher.py` waits for its fact), schemas
-(`tools/function.py`). Whatever goes wrong is a result the model sees; only cancellation passes through.
+Lives here: from a durable call to what is recorded of it: arguments checked, the function run with its timeout, and how
+it is stopped. Not here: when a call may start (`publisher.py` waits for its fact), schemas (`tools/function.py`), what a
+value looks like in the log (`tool_results.py`), what a call shows meanwhile (`tool_progress.py`). Whatever goes wrong is
+a result the model sees; only cancellation passes through, at most the grace period later, whatever the tool does.
+
+A synchronous function gets a thread of its own: no pool that a few hung tools could fill, and a daemon, so that one
+which never returns does not hold up the end of the process.
 """
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
+import contextvars
+import functools
 import inspect
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, cast
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any
 
 from perdure import agent
-from perdure.core import codec, messages, text
+from perdure.core import messages
+from perdure.runner import tool_results
+from perdure.runner.tool_results import Result, failed
 from perdure.tools import function
 
-MAX_TEXT = 50_000
 GRACE_S = 2.0
 _logger = logging.getLogger("perdure.runner")
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What a call gave: content and perhaps structured data, or an error."""
-
-    content: tuple[messages.JsonObject, ...] = ()
-    structured: messages.JsonObject | None = None
-    error: messages.Failure | None = None
-
 
 Toolbox = Mapping[str, function.Bound]
 
 
-def failed(kind: str, words: str) -> Result:
-    """An error for the model."""
-    return Result(error=messages.Failure(kind, text.clean_text(words)[:MAX_TEXT]))
+class Escaped(Exception):
+    """A tool raised what must not leave it, such as SystemExit."""
 
 
-async def run(bound: function.Bound, given: messages.JsonObject, context: agent.ToolContext) -> Result:
-    """Run the call to its end. Raises only `CancelledError`, and then at most the grace period later."""
+async def run(
+    bound: function.Bound,
+    given: messages.JsonObject,
+    context: agent.ToolContext,
+    *,
+    keep: tool_results.Keep | None = None,
+    on_cut: Callable[[Result], None] | None = None,
+) -> Result:
+    """Run the call to its end. Raises only `CancelledError`, and then at most the grace period later.
+
+    `keep` stores bytes that are too many for the log; `on_cut` hears of a result that came while the call was being
+    stopped, before the cancellation goes on.
+    """
     try:
         arguments = bound.arguments(given, context)
     except function.BadArguments as error:
         return failed("invalid_arguments", f"The arguments do not fit: {error}")
+    until = None if bound.tool.timeout_s is None else asyncio.get_running_loop().time() + bound.tool.timeout_s
+    running = _start(bound.tool.function, arguments)
     try:
-        async with asyncio.timeout(bound.tool.timeout_s):
-            value = await _call(bound.tool, arguments)
-    except TimeoutError:
-        return failed(
-            "timeout", f"The tool gave no result within {bound.tool.timeout_s} s; what it did so far is unknown"
-        )
+        if not await _ended(running, until):
+            await _stop(running, context)
+            late = "it was stopped" if running.done() else "it does not stop"
+            return failed(
+                "timeout", f"The tool gave no result within {bound.tool.timeout_s} s, {late}; what it did is unknown"
+            )
     except asyncio.CancelledError:
+        await _stop(running, context)
+        if on_cut and running.done() and not running.cancelled() and not running.exception():
+            on_cut(await tool_results.of_value(running.result(), None))
         raise
-    except Exception as error:
-        _logger.warning("tool failed", extra={"tool": bound.tool.name, "call_id": context.call_id}, exc_info=True)
-        return failed("tool_error", f"{type(error).__name__}: {error}")
-    return of_value(value)
+    return await _outcome(running, bound.tool.name, context, keep)
 
 
-async def _call(tool: agent.Tool, arguments: dict[str, Any]) -> Any:
-    if not inspect.iscoroutinefunction(tool.function):
-        value = await asyncio.to_thread(tool.function, **arguments)
-        return await value if inspect.isawaitable(value) else value
-    task = asyncio.ensure_future(tool.function(**arguments))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        # A tool may refuse to be cancelled; the turn does not wait for it longer than this.
-        task.cancel()
-        await asyncio.wait({task}, timeout=GRACE_S)
-        task.add_done_callback(_forget)
-        raise
+async def _outcome(
+    ended: asyncio.Future[Any], name: str, context: agent.ToolContext, keep: tool_results.Keep | None
+) -> Result:
+    """What a call that ended by itself gave."""
+    if ended.cancelled():
+        return failed("tool_error", "The tool cancelled itself")
+    error = ended.exception()
+    if isinstance(error, agent.ToolError):
+        return failed("tool_error", str(error))
+    if error:
+        _logger.warning("tool failed", extra={"tool": name, "call_id": context.call_id}, exc_info=error)
+        words = str(error) if isinstance(error, Escaped) else tool_results.words_of(error)
+        return failed("tool_error", words)
+    return await tool_results.of_value(ended.result(), keep)
+
+
+async def _ended(running: asyncio.Future[Any], until: float | None) -> bool:
+    """Wait for the end without passing on a cancellation; False at the time-out."""
+    timeout = None if until is None else max(until - asyncio.get_running_loop().time(), 0)
+    done, _ = await asyncio.wait({running}, timeout=timeout)
+    return bool(done)
+
+
+async def _stop(running: asyncio.Future[Any], context: agent.ToolContext) -> None:
+    """Ask the call to stop; nobody waits for it longer than the grace period."""
+    context.cancelled.set()
+    if not running.done():
+        running.cancel()
+        try:
+            await asyncio.wait({running}, timeout=GRACE_S)
+        finally:
+            running.add_done_callback(_forget)
 
 
 def _forget(late: asyncio.Future[Any]) -> None:
-    """Take the exception of a tool that ended after its turn, so that nobody is told of it twice."""
+    """Take the exception of a tool that ended after its call, so that nobody is told of it twice."""
     if not late.cancelled():
         late.exception()
 
 
-def of_value(value: Any) -> Result:
-    """A Python value as a result: text for the model, structured data where it is an object."""
-    if isinstance(value, Result):
-        return value
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        value = dataclasses.asdict(value)
-    elif callable(dump := getattr(value, "model_dump", None)):
-        value = dump(mode="json")
-    cleaned, replaced = text.clean(value)
-    structured = cast("messages.JsonObject", cleaned) if isinstance(cleaned, dict) else None
-    words = cleaned if isinstance(cleaned, str) else ("" if cleaned is None else codec.dump(cleaned))
-    return Result(_bounded(words, replaced=replaced), structured)
+# -- starting ----------------------------------------------------------------------------------------------------------------
 
 
-def _bounded(words: str, *, replaced: bool) -> tuple[messages.JsonObject, ...]:
-    if len(words) > MAX_TEXT:
-        words = f"{words[:MAX_TEXT]}\n[{len(words) - MAX_TEXT} more characters were cut off]"
-    part: messages.JsonObject = {"type": "text", "text": words}
-    return ({**part, "replaced": True} if replaced else part,)
+class _ThreadEnd(asyncio.Future[Any]):
+    """The end of a thread, which no cancellation brings about."""
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """Refuse."""
+        return False
+
+
+def _start(function: agent.Function, arguments: dict[str, Any]) -> asyncio.Future[Any]:
+    """The function's end, as a future of its own: no cancellation of the caller is mixed up with the tool's."""
+    plain = function
+    while isinstance(plain, functools.partial):
+        plain = plain.func
+    if inspect.iscoroutinefunction(plain) or inspect.iscoroutinefunction(getattr(plain, "__call__", None)):  # noqa: B004
+        return asyncio.ensure_future(_contained(function(**arguments)))
+    return _in_thread(function, arguments)
+
+
+async def _contained(awaitable: Awaitable[Any]) -> Any:
+    """Await it; what would end the event loop becomes an ordinary error."""
+    try:
+        return await awaitable
+    except (SystemExit, GeneratorExit) as error:
+        raise Escaped(tool_results.words_of(error)) from error
+
+
+def _in_thread(function: agent.Function, arguments: dict[str, Any]) -> asyncio.Future[Any]:
+    """Run a synchronous function in a daemon thread with the caller's context variables."""
+    loop = asyncio.get_running_loop()
+    end = _ThreadEnd(loop=loop)
+    context = contextvars.copy_context()
+
+    def body() -> None:
+        try:
+            value = context.run(function, **arguments)
+        except BaseException as error:  # noqa: BLE001, whatever it is, it is the tool's
+            ordinary = isinstance(error, Exception) and not isinstance(error, StopIteration)
+            tell(end.set_exception, error if ordinary else Escaped(tool_results.words_of(error)))
+        else:
+            tell(end.set_result, value)
+
+    def tell(settle: Callable[[Any], None], value: Any) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+            loop.call_soon_threadsafe(settle, value)
+
+    threading.Thread(target=body, name=f"perdure tool {getattr(function, '__name__', '')}", daemon=True).start()
+    return end

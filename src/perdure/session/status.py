@@ -28,6 +28,36 @@ class Status:
     owner: str | None = None
 
 
+SCAN = 2000
+"""How many sessions one page looks at to find those of a wanted status."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Sessions with their status, newest first, and where the next page starts."""
+
+    data: tuple[tuple[rows.SessionRow, Status], ...]
+    next: tuple[int, str] | None
+
+
+def page(tx: port.Tx, before: tuple[int, str], limit: int, now: int, wanted: State | None = None) -> Listed:
+    """Up to `limit` sessions older than `before`, of one status if `wanted`; fewer where that takes too long to find."""
+    found: list[tuple[rows.SessionRow, Status]] = []
+    looked, more = 0, True
+    while more and looked < SCAN and len(found) < limit:
+        several = tx.sessions.page(before, limit + 1)
+        for row in several[:limit]:
+            before = (row.time_created, row.id)
+            looked += 1
+            status = status_of(tx, row.id, now)
+            if wanted is None or status.status == wanted:
+                found.append((row, status))
+            if len(found) == limit:
+                break
+        more = bool(several) and before != (several[-1].time_created, several[-1].id)
+    return Listed(tuple(found), before if more else None)
+
+
 def status_of(tx: port.Tx, session_id: str, now: int) -> Status:
     """The status by rows alone. Raises `SessionNotFound`, `SessionGone`."""
     session = sessions.get(tx, session_id)

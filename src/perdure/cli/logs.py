@@ -1,0 +1,56 @@
+"""What a process of ours writes to stderr while it works.
+
+Lives here: one line a record, `time level logger message key=value …`, and the levels there are. Not here: what is
+logged.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+
+from perdure import errors
+
+LEVELS = ("debug", "info", "warning", "error")
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
+
+
+class Lines(logging.Formatter):
+    """A record as a line; what was given as `extra` follows as key=value. A traceback takes lines of its own, at debug only."""
+
+    def __init__(self, *, traces: bool) -> None:
+        """With `traces` an error's traceback is written, else only what it says."""
+        super().__init__()
+        self._traces = traces
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write it."""
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        head = f"{stamp}.{int(record.msecs):03}Z {record.levelname.lower()} {record.name}: {record.getMessage()}"
+        extra = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            extra["error"] = f"{type(error).__name__}: {error}"
+        line = " ".join([head.replace("\n", " "), *(f"{name}={_word(value)}" for name, value in extra.items())])
+        if self._traces and record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return line
+
+
+def _word(value: object) -> str:
+    text = str(value)
+    plain = text and text.isprintable() and not set(text) & set(' "=')
+    return text if plain else json.dumps(text)
+
+
+def configure(level: str) -> None:
+    """Log to stderr from this level on. Raises `ConfigError` for another word."""
+    if level not in LEVELS:
+        raise errors.ConfigError(f"The log level is one of {', '.join(LEVELS)}, not {level!r}")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(Lines(traces=level == "debug"))
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    for noisy in ("asyncio", "httpcore2", "httpx2", "uvicorn"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)

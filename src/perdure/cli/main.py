@@ -1,0 +1,102 @@
+"""The door of the command line: `perdure COMMAND …`.
+
+Lives here: the table of commands, each loaded when it is called and not before, and the promise that a person never
+sees a traceback. Not here: any command. A command is a module with a function `command`, whose parameters are its
+arguments.
+
+Exit codes: 0 done · 1 it failed · 2 called or configured wrongly · 130 stopped by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import sys
+from collections.abc import Sequence
+
+from perdure import errors
+from perdure.version import VERSION
+
+# name, module, what it does
+COMMANDS = (
+    ("serve", "perdure.cli.serve", "Serve sessions over HTTP."),
+    ("demo", "perdure.cli.demo", "Watch a session be killed half-way and carry on."),
+)
+DONE, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130
+
+
+def main() -> None:
+    """Run the command that the arguments name, and exit with its code."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command; its exit code."""
+    first, *rest = arguments or ["--help"]
+    if first in {"--version", "-V"}:
+        print(f"perdure {VERSION}")
+        return DONE
+    if first in {"--help", "-h", "help"}:
+        print(usage())
+        return DONE
+    modules = {name: module for name, module, _ in COMMANDS}
+    if first not in modules:
+        return complain(f"there is no command {first[:100]!r}", f"There are: {', '.join(modules)}.", MISUSED)
+    try:
+        return _guarded(modules[first], first, rest)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _guarded(module: str, name: str, arguments: Sequence[str]) -> int:
+    try:
+        return _call(module, name, arguments)
+    except errors.PerdureError as error:
+        return complain(str(error), error.remedy, code_of(error))
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except Exception as error:
+        logging.getLogger("perdure.cli").debug("command failed", exc_info=error)
+        return complain(f"{type(error).__name__}: {error}", errors.PerdureError.remedy, FAILED)
+
+
+def _call(module: str, name: str, arguments: Sequence[str]) -> int:
+    import cyclopts  # so that asking for the version does not pay for it
+
+    app = cyclopts.App(name=f"perdure {name}", version=VERSION, help_format="plaintext", result_action="return_value")
+    app.default(importlib.import_module(module).command)
+    try:
+        result = app(arguments, exit_on_error=False, print_error=False)
+    except cyclopts.CycloptsError as error:
+        return complain(" ".join(str(error).split()), f"See 'perdure {name} --help'.", MISUSED)
+    return result if isinstance(result, int) else DONE
+
+
+def code_of(error: errors.PerdureError) -> int:
+    """The exit code of an error."""
+    return MISUSED if error.fault is errors.Fault.CALLER else FAILED
+
+
+def complain(message: str, remedy: str, code: int) -> int:
+    """Say in one line what is wrong and what to do; returns the code."""
+    line = " ".join(f"perdure: {message.rstrip('.')}. {remedy}".split())
+    print(line.encode(errors="replace").decode(), file=sys.stderr)
+    return code
+
+
+def usage() -> str:
+    """What there is."""
+    rows = [f"  {name:<8}{about}" for name, _, about in COMMANDS]
+    return "\n".join(
+        [
+            "Usage: perdure COMMAND [ARGS]",
+            "",
+            "Durable sessions for LLM agents.",
+            "",
+            *rows,
+            "",
+            "'perdure COMMAND --help' explains a command; 'perdure --version' prints the version.",
+        ]
+    )

@@ -1,0 +1,177 @@
+"""`perdure serve`: sessions over HTTP.
+
+Lives here: from arguments to a running server, in an order that leaves nothing half done: settings, app, token, socket,
+database, and only then the line that says where it listens. Not here: serving itself (`server/`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import socket
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from signal import SIGINT
+from typing import Annotated
+
+from cyclopts import Parameter
+from pydantic import SecretStr
+
+from perdure import agent, config, errors
+from perdure.cli import logs
+from perdure.engine import perdure as embedded
+from perdure.server import app as server
+from perdure.server import auth, run
+from perdure.version import VERSION
+
+NO_MODEL = "There is no model: give --model PROVIDER:NAME, set PERDURE_MODEL, or name an app as MODULE:NAME"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What can be said when serving.
+
+    Parameters
+    ----------
+    host
+        Address to bind (PERDURE_HOST, 127.0.0.1). A wider one than loopback needs a configured token.
+    port
+        Port (PERDURE_PORT, 7433); 0 takes a free one.
+    database
+        SQLite file (PERDURE_DATABASE_URL, ./perdure.db).
+    token
+        Bearer token (PERDURE_TOKEN, which other people of this machine cannot see); else one is generated into a file.
+    model
+        Model of the agent 'default' where no app is named, as PROVIDER:NAME (PERDURE_MODEL).
+    log_level
+        debug, info, warning or error (PERDURE_LOG_LEVEL, info).
+    access_log
+        Log every request.
+    json
+        Say where the server listens as one line of JSON.
+
+    """
+
+    host: str | None = None
+    port: int | None = None
+    database: str | None = None
+    token: str | None = None
+    model: str | None = None
+    log_level: str | None = None
+    access_log: Annotated[bool, Parameter(negative=())] = False
+    json: Annotated[bool, Parameter(negative=())] = False
+
+
+def command(
+    app: Annotated[str | None, Parameter(show_default=False)] = None,
+    /,
+    *,
+    options: Annotated[Options, Parameter(name="*")] = Options(),
+) -> int:
+    """Serve sessions over HTTP.
+
+    Parameters
+    ----------
+    app
+        MODULE:NAME of a Perdure instance; without it there is one agent, 'default', without tools.
+    options
+        Everything else.
+
+    """
+    settings = config.settings(
+        host=options.host,
+        port=options.port,
+        database_url=options.database,
+        token=None if options.token is None else SecretStr(options.token),
+        model=options.model,
+        log_level=options.log_level,
+    )
+    logs.configure(settings.log_level.lower())
+    perdure = _default(settings) if app is None else _load(app, options)
+    settings.database_path  # noqa: B018, refuses what is no path, before anything is opened
+    credential = auth.credential(settings)
+    with bind(settings.host, settings.port) as listening:
+        return asyncio.run(_serve(perdure, settings, credential, listening, options))
+
+
+async def _serve(
+    perdure: embedded.Perdure,
+    settings: config.Settings,
+    credential: auth.Credential,
+    listening: socket.socket,
+    options: Options,
+) -> int:
+    app = server.create_app(perdure, settings, token=credential.token)
+
+    def ready() -> None:
+        print(_line(url_of(settings.host, listening), credential, perdure, as_json=options.json), flush=True)
+
+    stopped_by = await run.run(app, listening, ready=ready, access_log=options.access_log)
+    return 128 + SIGINT if stopped_by == SIGINT else 0
+
+
+def _line(url: str, credential: auth.Credential, perdure: embedded.Perdure, *, as_json: bool) -> str:
+    if as_json:
+        file = None if credential.file is None else str(credential.file)
+        return json.dumps({"url": url, "token_file": file, "epoch": perdure.engine.epoch})
+    token = "configured" if credential.file is None else f"in {credential.file}"
+    return f"Perdure {VERSION} listens on {url} (token {token})"
+
+
+# -- the app -----------------------------------------------------------------------------------------------------------------
+
+
+def _default(settings: config.Settings) -> embedded.Perdure:
+    if not settings.model:
+        raise errors.ConfigError(NO_MODEL)
+    return embedded.Perdure([agent.Agent("default", settings.model)], settings=settings)
+
+
+def _load(named: str, options: Options) -> embedded.Perdure:
+    """The Perdure instance of that name. Raises `ConfigError` that names the module and the cause."""
+    module_name, _, name = named.partition(":")
+    if not module_name or not name:
+        raise errors.ConfigError(f"Name the app as MODULE:NAME, not {named!r}")
+    if options.model is not None:
+        raise errors.ConfigError("--model is for serving without an app: the agents of an app name their own models")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        module = importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:
+        raise errors.ConfigError(f"{module_name} cannot be loaded: {type(error).__name__}: {error}") from error
+    found = getattr(module, name, None)
+    if not isinstance(found, embedded.Perdure):
+        what = "has no" if found is None else f"is a {type(found).__name__}, not a Perdure instance, in its"
+        raise errors.ConfigError(f"{module_name} {what} {name}")
+    if options.database is not None:
+        found.engine.settings = found.engine.settings.model_copy(update={"database_url": options.database})
+    return found
+
+
+# -- the socket --------------------------------------------------------------------------------------------------------------
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises `ConfigError` where the port is taken or the address is not ours."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        listening = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        raise errors.ConfigError(f"Cannot bind {host}: {error.strerror}") from None
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(2048)
+        listening.setblocking(False)
+    except OSError as error:
+        listening.close()
+        raise errors.ConfigError(f"Cannot listen on {host} port {port}: {error.strerror}") from None
+    return listening
+
+
+def url_of(host: str, listening: socket.socket) -> str:
+    """Where the socket is reached."""
+    port = listening.getsockname()[1]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

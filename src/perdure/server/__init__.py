@@ -1,0 +1,1 @@
+"""HTTP and SSE over an engine: parse, call a service, render. No rules live here."""

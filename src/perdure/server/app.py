@@ -1,0 +1,60 @@
+"""The HTTP application over one engine.
+
+Lives here: putting gate, routes and problems together, and the lifespan that starts and stops the engine. Not here:
+sockets and signals (`run.py`). There is no CORS: a page of another origin has no business here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+
+from perdure import config
+from perdure.engine import perdure as embedded
+from perdure.server import auth, gate, problems
+from perdure.server.routes import control, events, health, prompts, recoveries, sessions, transcript
+from perdure.server.serving import Serving
+from perdure.version import VERSION
+
+ROUTES = (health, sessions, prompts, transcript, events, control, recoveries)
+
+
+def create_app(
+    perdure: embedded.Perdure, settings: config.Settings | None = None, *, token: str | None = None
+) -> FastAPI:
+    """The app that serves `perdure`, whose engine starts and stops with it.
+
+    `token` is found by `auth.credential` unless given. Raises `ConfigError`.
+    """
+    chosen = settings or perdure.engine.settings
+    expected = auth.credential(chosen).token if token is None else token
+    serving = Serving(perdure, chosen)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncGenerator[None, None]:
+        async with perdure:
+            yield
+            serving.close()
+
+    app = FastAPI(
+        title="Perdure",
+        version=VERSION,
+        summary="Durable sessions for LLM agents.",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        separate_input_output_schemas=False,
+        generate_unique_id_function=lambda route: route.name,
+    )
+    app.state.serving = serving
+    app.add_middleware(gate.Gate, guard=auth.Guard(chosen, expected), max_body=int(chosen.max_body_mib * 2**20))
+    problems.install(app)
+    for module in ROUTES:
+        app.include_router(module.router)
+    describe: Callable[[], dict[str, Any]] = lambda: problems.describe(app)  # noqa: E731, FastAPI asks for it by this name
+    app.openapi = describe
+    return app

@@ -1,0 +1,162 @@
+"""Errors as problem documents (RFC 9457): the one table from error class to HTTP status.
+
+Lives here: the table, the document, the handlers that turn an exception into one, and what OpenAPI says of them. Not
+here: any decision about what is an error. A class without a row of its own has its nearest ancestor's; what is no error
+of ours is a 500 that tells nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any, cast
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from perdure import errors
+from perdure.core import codec
+
+MEDIA_TYPE = "application/problem+json"
+_logger = logging.getLogger("perdure.server")
+
+STATUS: dict[type[errors.PerdureError], int] = {
+    errors.PerdureError: 500,
+    errors.InvalidInput: 422,
+    errors.MalformedJson: 400,
+    errors.TooLarge: 413,
+    errors.NotFound: 404,
+    errors.Unauthorized: 401,
+    errors.Forbidden: 403,
+    errors.ConfigError: 500,
+    errors.Conflict: 409,
+    errors.SessionGone: 410,
+    errors.ClaimRefused: 409,
+    errors.ClaimLost: 409,
+    errors.InvalidDurableEvent: 409,
+    errors.Undecodable: 500,
+    errors.SubscriberOverflow: 503,
+    errors.StoreError: 503,
+    errors.StoreFull: 507,
+    errors.StoreFailed: 500,
+    errors.StoreCorrupt: 500,
+    errors.ModelError: 502,
+    errors.Defect: 500,
+}
+_HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
+
+
+def status_of(kind: type[errors.PerdureError]) -> int:
+    """The status of an error class: its own row, else its nearest ancestor's."""
+    return next(STATUS[one] for one in kind.__mro__ if one in STATUS)
+
+
+def document(error: errors.PerdureError) -> dict[str, Any]:
+    """An error as a problem document."""
+    status = status_of(type(error))
+    title = (type(error).__doc__ or type(error).__name__).strip().splitlines()[0]
+    return _document(error.type, title, status, str(error), error.remedy)
+
+
+def _document(kind: str, title: str, status: int, detail: str, remedy: str) -> dict[str, Any]:
+    clean = detail.encode("utf-8", "replace").decode()
+    return {"type": kind, "title": title, "status": status, "detail": clean, "remedy": remedy}
+
+
+def response(error: errors.PerdureError) -> Response:
+    """An error as a response; what is our fault or the disk's is logged."""
+    problem = document(error)
+    if problem["status"] >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        _logger.error("request failed", extra={"problem": error.type, "detail": str(error)}, exc_info=error)
+    return _response(problem)
+
+
+def unexpected(error: Exception) -> Response:
+    """What nobody foresaw: logged in full, told in a sentence."""
+    _logger.error("request failed unexpectedly", exc_info=error)
+    remedy = errors.PerdureError.remedy
+    return _response(_document("unexpected", "The server failed.", 500, "The server failed unexpectedly.", remedy))
+
+
+def _response(problem: dict[str, Any], headers: dict[str, str] | None = None) -> Response:
+    status: int = problem["status"]
+    more = {**_HEADERS.get(status, {}), **(headers or {})}
+    return Response(codec.dump(problem), status, more, MEDIA_TYPE)
+
+
+# -- handlers ------------------------------------------------------------------------------------------------------------
+
+
+async def _perdure_error(_: Request, error: Exception) -> Response:
+    return response(cast("errors.PerdureError", error))
+
+
+async def _invalid_request(_: Request, error: Exception) -> Response:
+    found = cast("RequestValidationError", error).errors()
+    said = "; ".join(_complaint(one) for one in found[:3])
+    if any(one["type"] == "json_invalid" for one in found):
+        return response(errors.MalformedJson(said))
+    return response(errors.InvalidInput(said))
+
+
+def _complaint(one: Any) -> str:
+    where = ".".join(str(step) for step in cast("Sequence[Any]", one["loc"])[1:]) or "body"
+    return f"{where[:200]}: {one['msg']}"
+
+
+async def _http_error(_: Request, error: Exception) -> Response:
+    known = cast("HTTPException", error)
+    phrase = HTTPStatus(known.status_code).phrase
+    detail = {404: "There is no such route.", 405: "This route does not take that method."}.get(known.status_code)
+    kind = phrase.lower().replace(" ", "-")
+    told = _document(kind, phrase, known.status_code, detail or str(known.detail), "See /openapi.json for the routes.")
+    return _response(told, dict(known.headers or {}))
+
+
+def install(app: FastAPI) -> None:
+    """Have every error of a handler answered with a problem document."""
+    app.add_exception_handler(errors.PerdureError, _perdure_error)
+    app.add_exception_handler(RequestValidationError, _invalid_request)
+    app.add_exception_handler(HTTPException, _http_error)
+
+
+# -- OpenAPI ---------------------------------------------------------------------------------------------------------------
+
+_SCHEMA: dict[str, Any] = {
+    "title": "Problem",
+    "type": "object",
+    "required": ["type", "title", "status", "detail", "remedy"],
+    "properties": {
+        "type": {"type": "string", "description": "Stable; what a program decides by."},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+        "remedy": {"type": "string", "description": "What to do about it."},
+    },
+}
+
+
+def declared(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """What OpenAPI says of the problems a route may answer with."""
+    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return {one: {"description": HTTPStatus(one).phrase, "content": content} for one in statuses}
+
+
+def describe(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document, with the problem's schema and the bearer token in it."""
+    if app.openapi_schema is None:
+        told = get_openapi(
+            title=app.title, version=app.version, summary=app.summary, openapi_version="3.1.0", routes=app.routes
+        )
+        components = told.setdefault("components", {})
+        components.setdefault("schemas", {})["Problem"] = _SCHEMA
+        components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
+        told["security"] = [{"bearer": []}]
+        told["paths"]["/health"]["get"]["security"] = []
+        app.openapi_schema = told
+    return app.openapi_schema

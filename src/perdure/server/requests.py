@@ -1,0 +1,102 @@
+"""What callers send: one model a body, unknown fields refused.
+
+Lives here: shapes and their limits, and turning parts into the engine's. Not here: rules about prompts or sessions
+(`session/`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+import pydantic
+
+from perdure import errors
+from perdure.core import events, messages
+from perdure.engine import perdure as embedded
+
+Word = Annotated[str, pydantic.StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
+"""A name: of an agent, a model, a file."""
+
+
+class _Body(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="forbid", strict=True)
+
+
+class Policy(_Body):
+    """How a session wants to be recovered and bounded."""
+
+    recovery: Literal["auto", "ask", "never"] = "auto"
+    recovery_budget: Annotated[int, pydantic.Field(ge=0, le=1000)] | None = None
+    recovery_max_age_ms: Annotated[int, pydantic.Field(ge=0, le=2**53)] | None = None
+    repeat_unknown: Literal["ask", "deny", "allow"] = "ask"
+    max_steps: Annotated[int, pydantic.Field(ge=1, le=100_000)] | None = None
+
+
+class CreateSession(_Body):
+    """A new session, or the one created before with the same id and settings."""
+
+    id: str | None = None
+    agent: Word | None = None
+    title: Annotated[str, pydantic.StringConstraints(max_length=2000)] | None = None
+    metadata: dict[str, Any] | None = None
+    model: Word | None = None
+    policy: Policy | None = None
+
+    def policy_fact(self) -> events.Policy | None:
+        """The policy as the log keeps it."""
+        return None if self.policy is None else events.Policy(**self.policy.model_dump())
+
+
+class Part(_Body):
+    """One part of a prompt: text, or an image or file with its bytes in base64."""
+
+    type: Literal["text", "image", "file"]
+    text: str | None = None
+    data: pydantic.Base64Bytes | None = None
+    mime: Word | None = None
+    name: Word | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        """Text has text, the others have data, and neither has both."""
+        if (self.type == "text") != (self.text is not None) or (self.type == "text") == (self.data is not None):
+            raise ValueError("a text part has text, an image or file has data")
+        return self
+
+
+class SendPrompt(_Body):
+    """A prompt: either `text` or `parts`."""
+
+    id: str | None = None
+    text: str | None = None
+    parts: Annotated[list[Part], pydantic.Field(min_length=1, max_length=1000)] | None = None
+    delivery: messages.Delivery = "steer"
+    resume: bool = True
+
+    def prompt(self) -> str | list[embedded.Part]:
+        """What the engine takes. Raises `InvalidInput` unless there is exactly one of text and parts."""
+        if (self.text is None) == (self.parts is None):
+            raise errors.InvalidInput("Give either text or parts")
+        if self.parts is None:
+            return self.text or ""
+        return [embedded.Part(one.type, one.text, one.data, one.mime, one.name) for one in self.parts]
+
+
+class ChangePrompt(_Body):
+    """Another delivery of a waiting prompt."""
+
+    delivery: messages.Delivery
+
+
+class Interrupt(_Body):
+    """Stop the open turn; naming an execution, only if it is that one."""
+
+    reason: Annotated[str, pydantic.StringConstraints(min_length=1, max_length=2000)] = "interrupt"
+    execution_id: Annotated[str, pydantic.StringConstraints(max_length=200)] | None = None
+
+
+class Wait(_Body):
+    """Wait for a prompt to settle, or without one for the session to be idle; `timeout` in seconds."""
+
+    message_id: str | None = None
+    timeout: Annotated[float, pydantic.Field(ge=0, le=600)] = 30.0

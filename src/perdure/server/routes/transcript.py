@@ -1,0 +1,33 @@
+"""The transcript, and what the session is doing."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.responses import Response
+
+from perdure.server import cursors, problems, schema, wire
+from perdure.server.serving import Target
+from perdure.session.status import Status
+
+router = APIRouter(
+    prefix="/v1/sessions/{session_id}", tags=["transcript"], responses=problems.declared(401, 403, 404, 410, 422, 503)
+)
+
+
+@router.get("/messages", response_model=schema.MessagePage)
+async def read_messages(
+    session: Target, limit: Annotated[int, Query(ge=1, le=1000)] = 100, cursor: str | None = None
+) -> Response:
+    """The transcript in order, assistants with their parts."""
+    after = -1 if cursor is None else cursors.number(*cursors.read("messages", cursor, 1))
+    found = await session.messages(after=after, limit=limit + 1)
+    following = cursors.write("messages", found[limit - 1].seq) if len(found) > limit else None
+    return wire.message_page(found[:limit], following)
+
+
+@router.get("/status", response_model=Status)
+async def read_status(session: Target) -> Response:
+    """What the session is doing and what it waits for."""
+    return wire.json(await session.status())

@@ -1,0 +1,103 @@
+"""Running an app on a socket of our own until a signal comes.
+
+Lives here: what our server does otherwise than uvicorn: open streams end first, so that nothing but the grace of
+running steps delays an exit; the connection is lent to streams so that they can abort it; a signal is not raised again,
+since the engine has yet to stop. Not here: which app, where its socket comes from (`cli/serve.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import Callable, Generator
+from typing import Any, cast
+
+import uvicorn
+from fastapi import FastAPI
+from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from perdure.server import sse
+from perdure.server.serving import Serving
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+async def run(
+    app: FastAPI, listening: socket.socket, *, ready: Callable[[], None], access_log: bool = False
+) -> signal.Signals | None:
+    """Start the app's engine, serve `listening` until a signal, stop; `ready` is called once requests are answered.
+
+    Returns the signal. Raises what starting the engine raises, and then nothing was served.
+    """
+    settings = uvicorn.Config(
+        app,
+        http=LendingProtocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=access_log,
+        server_header=False,
+        timeout_graceful_shutdown=1,
+    )
+    server = PatientServer(settings, app.state.serving, ready)
+    async with app.router.lifespan_context(app):
+        await server.serve([listening])
+    return server.stopped_by
+
+
+class PatientServer(uvicorn.Server):
+    """Serves until a signal comes or `should_exit` is set."""
+
+    def __init__(self, settings: uvicorn.Config, serving: Serving, ready: Callable[[], None]) -> None:
+        """Tell `ready` when the socket is served, and `serving` when it no longer will be."""
+        super().__init__(settings)
+        self._serving, self._ready = serving, ready
+        self.stopped_by: signal.Signals | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, and say so."""
+        await super().startup(sockets)
+        self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End streams and waits, then everything else."""
+        self._serving.close()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Stop on the first signal; the next one does what it does to any process."""
+        loop = asyncio.get_running_loop()
+        for one in SIGNALS:
+            loop.add_signal_handler(one, self._stop, one)
+        try:
+            yield
+        finally:
+            self._forget_signals()
+
+    def _stop(self, received: signal.Signals) -> None:
+        self._forget_signals()
+        self.stopped_by, self.should_exit = received, True
+
+    @staticmethod
+    def _forget_signals() -> None:
+        for one in SIGNALS:
+            asyncio.get_running_loop().remove_signal_handler(one)
+
+
+class LendingProtocol(H11Protocol):
+    """HTTP/1.1 whose requests can abort their connection."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Put what aborts the connection into every scope."""
+        super().connection_made(transport)
+        inner: Any = self.app
+
+        async def lending(scope: Scope, receive: Receive, send: Send) -> None:
+            scope.setdefault("extensions", {})[sse.ABORT] = transport.abort
+            await inner(scope, receive, send)
+
+        self.app = cast("Any", lending)

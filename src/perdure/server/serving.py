@@ -1,0 +1,52 @@
+"""What handlers share: the engine, the frames, and the word that it is time to go.
+
+Lives here: `Serving`, one per app, and the dependencies by which handlers get at it and at the session a path names.
+Not here: routes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+from fastapi import Depends, Path, Request
+
+from perdure import config, ids
+from perdure.engine import perdure as embedded
+from perdure.server.frames import Frames
+
+
+class Serving:
+    """One app's shared state. `closing` is set when open streams and waits are to end."""
+
+    def __init__(self, perdure: embedded.Perdure, settings: config.Settings) -> None:
+        """Serve `perdure`, which is started and stopped elsewhere."""
+        self.perdure, self.settings = perdure, settings
+        self.frames = Frames()
+        self.closing = asyncio.Event()
+
+    def close(self) -> None:
+        """End open streams and waits: the server is about to stop."""
+        self.closing.set()
+
+
+async def serving(request: Request) -> Serving:
+    """The app's shared state."""
+    return request.app.state.serving
+
+
+Here = Annotated[Serving, Depends(serving)]
+
+
+async def session(here: Here, session_id: Annotated[str, Path()]) -> embedded.Session:
+    """The session the path names. Raises `InvalidId`, `SessionNotFound`, `SessionGone`."""
+    return await here.perdure.sessions.get(ids.check_shape("Session id", session_id))
+
+
+async def message_id(message_id: Annotated[str, Path()]) -> str:
+    """The prompt the path names. Raises `InvalidId`."""
+    return ids.check_shape("Prompt id", message_id)
+
+
+Target = Annotated[embedded.Session, Depends(session)]
+PromptId = Annotated[str, Depends(message_id)]
