@@ -111,7 +111,8 @@ class Engine:
             world.clock,
             self.owner_id,
             ring=self.coordinator.wake,
-            interrupt=self.coordinator.interrupt,
+            interrupt=self.interrupt_here,
+            budget=self.settings.recovery_budget,
         )
         self._stop_foreign = self.store.on_foreign_commit(self._sweep.soon)
         self._sweeping = asyncio.create_task(self._sweep.run())
@@ -125,6 +126,7 @@ class Engine:
         with contextlib.suppress(asyncio.CancelledError):
             await self._sweeping
         self._sweeping = None
+        self.claims.stopping = True
         await self.coordinator.close(self.settings.grace_seconds)
         self.log.close()
         await self.models.close()
@@ -136,12 +138,21 @@ class Engine:
         """A session has stored intent to run: advisory, the sweep rings again if this is lost."""
         self.coordinator.wake(session_id)
 
+    def sweep_soon(self) -> None:
+        """Something changed that a sweep should see."""
+        self._sweep.soon()
+
     async def interrupt(self, session_id: str, reason: str, execution_id: str | None = None) -> bool:
         """Record an interrupt, then stop what runs here; whether there was anything to stop."""
-        found = await self.log.transact(lambda unit: interruption.request(unit, session_id, reason, execution_id))
-        if found:
+        asked = await self.log.transact(lambda unit: interruption.request(unit, session_id, reason, execution_id))
+        if asked.marked:
+            self.interrupt_here(session_id, asked.marked)
+        return asked.found
+
+    def interrupt_here(self, session_id: str, execution_id: str) -> None:
+        """Stop an execution that is marked, if this process runs it still: by now it may run the next one."""
+        if self.claims.executing(session_id) == execution_id:
             self.coordinator.interrupt(session_id)
-        return found
 
     async def compact(self, session_id: str) -> str:
         """Start a compaction; its message id once that is durable. Raises `SessionBusy`, `SessionNotFound`."""

@@ -19,7 +19,7 @@ from perdure.core import events, messages
 from perdure.engine.engine import Engine, World
 from perdure.log.log import Synced
 from perdure.models import port as models
-from perdure.session import admission, approvals, sessions, status
+from perdure.session import admission, approvals, recoveries, sessions, status
 from perdure.session.admission import Receipt
 from perdure.store.approvals import ApprovalRow
 from perdure.store.inbox import InputRow
@@ -50,6 +50,7 @@ class Perdure:
             chosen = chosen.model_copy(update={"database_url": database})
         self.engine = Engine(chosen, agents, models, world)
         self.sessions = Sessions(self.engine)
+        self.recoveries = Recoveries(self.engine)
 
     async def __aenter__(self) -> Self:
         """Open the database and take up whatever was left unfinished. Raises `StoreUnusable`, `SchemaTooNew`."""
@@ -131,6 +132,32 @@ class Sessions:
         more = len(found) > limit
         found = found[:limit]
         return Page(found, (found[-1].time_created, found[-1].id) if more else None)
+
+
+class Recoveries:
+    """Turns that lost their owner and wait: for their continuation, for a decision, or for a recovery that fails."""
+
+    def __init__(self, engine: Engine) -> None:
+        """Work on `engine`."""
+        self._engine = engine
+
+    async def list(self) -> list[recoveries.Listed]:
+        """Those of every session, the most hopeful first."""
+        return await self._engine.store.read(recoveries.listed)
+
+    async def retry(self, execution_id: str) -> None:
+        """Go on with a turn that waits for a decision, or try a recovery that failed again at once.
+
+        Raises `RecoveryNotFound`, `LifecycleConflict` where nothing waits any more, `SessionGone`.
+        """
+        session_id = await self._engine.log.transact(lambda unit: recoveries.retry(unit, execution_id))
+        self._engine.sweep_soon()
+        self._engine.ring(session_id)
+
+    async def dismiss(self, execution_id: str) -> None:
+        """End such a turn for good; its session takes new prompts. Raises as `retry`."""
+        session_id = await self._engine.log.transact(lambda unit: recoveries.dismiss(unit, execution_id))
+        self._engine.ring(session_id)
 
 
 class Session:

@@ -47,7 +47,7 @@ async def begin(parts: Parts, held: claims.Held) -> Turn | None:
     def work(unit: Unit, claim: rows.ClaimRow) -> bool:
         choice = inbox.choose(promotion.waiting(unit.tx, held.session_id, unit.now), turn_open=False)
         turn.baseline = context.settle(unit, held.session_id, seen, note_id) if choice.promote else ""
-        promoted = promotion.promote(unit, held.session_id, choice)
+        promoted = promotion.promote_next(unit, held.session_id)
         if not promoted.ids:
             claims.let_go(unit.tx, claim)
             return ending.decide(went_on=False)

@@ -46,6 +46,9 @@ class _Drain:
         """Turn after turn under one claim."""
         while self.held.open:
             try:
+                if self.parts.claims.stopping:
+                    await (self._stop() if self.held.compaction_id else self.parts.claims.release(self.held))
+                    return
                 await self._run_turn()
             except claims.Interrupted:
                 await self._settle_interrupt()
@@ -60,7 +63,7 @@ class _Drain:
                 raise
             except Exception as error:
                 _logger.exception("turn failed by a defect", extra={"session_id": self.busy.key})
-                await endings.end_by_defect(self.parts, self.held, error)
+                await self._end_by_defect(error)
 
     async def _run_turn(self) -> None:
         """Promote, then step until no step is owed; the last commit hands the claim over or lets it go."""
@@ -92,11 +95,25 @@ class _Drain:
         task = asyncio.current_task()
         while task and task.cancelling():
             task.uncancel()
-        await endings.end_interrupted(self.parts, self.held, self.turn)
+        if self.held.open:
+            await endings.end_interrupted(self.parts, self.held, self.turn)
         self.busy.reason = None
+
+    async def _end_by_defect(self, error: Exception) -> None:
+        """A defect ends the turn failed, unless somebody interrupted it before."""
+        try:
+            await endings.end_by_defect(self.parts, self.held, error)
+        except claims.Interrupted:
+            await self._settle_interrupt()
 
     async def _stop(self) -> None:
         """A graceful stop: keep what is known, let anyone take over at once (EX-9)."""
-        if self.turn and self.turn.publisher:
-            await self.turn.publisher.flush(draft=True)
-        await self.parts.claims.expire(self.held)
+        if not self.held.open:
+            return
+        try:
+            if self.turn and self.turn.publisher:
+                await self.turn.publisher.flush(draft=True)
+        except claims.Interrupted:
+            await self._settle_interrupt()
+        else:
+            await self.parts.claims.expire(self.held)

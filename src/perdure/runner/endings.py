@@ -32,6 +32,10 @@ class Ending:
     attempt: int = 1
     went_on: bool = False
 
+    def stay(self) -> None:
+        """The claim stays as it is."""
+        self.next_id, self.attempt, self.went_on = self.held.execution_id, self.held.attempt, True
+
     def decide(self, *, went_on: bool) -> bool:
         """Note the decision of this run of the unit."""
         self.went_on = went_on
@@ -98,10 +102,10 @@ async def end_interrupted(parts: Parts, held: claims.Held, turn: Turn | None) ->
     def work(unit: Unit, claim: rows.ClaimRow) -> None:
         session_id = claim.session_id
         if claim.phase == "safe":
-            claims.let_go(unit.tx, claim)
-            ending.decide(went_on=False)
+            _settle_unstarted(unit, claim, ending)
             return
-        append_all(unit, facts)
+        owed = turn is not None and claim.assistant_message_id == turn.message_id
+        append_all(unit, facts if owed else ())
         recovery.fail_compaction(unit, session_id)
         current = recovery.end_parts(unit, session_id)
         if current:
@@ -109,13 +113,24 @@ async def end_interrupted(parts: Parts, held: claims.Held, turn: Turn | None) ->
                 session_id=session_id, assistant_message_id=current.id, error=recovery.INTERRUPTED
             )
             unit.append(step_interrupted)
-            used = finish.tokens if finish else None
+            used = finish.tokens if owed and finish else None
             unit.append(events.UsageRecorded(session_id=session_id, source="step.interrupted", tokens=used))
         settle = claim.purpose == "turn"
         recovery.end(unit, session_id, claim.id, "interrupted", reason="interrupt", settle=settle)
         ending.decide(went_on=claims.hand_over_or_release(unit, claim, ending.next_id, only_woken=True))
 
     await parts.claims.commit(held, work, settling=True, committed=ending.take_effect)
+
+
+def _settle_unstarted(unit: Unit, claim: rows.ClaimRow, ending: Ending) -> None:
+    """Nothing was started: a marked claim goes without a fact. One without a mark was handed over while its drain was
+    being cancelled for the execution before, which nobody asked to stop.
+    """
+    if claim.interrupted or not ending.next_id:
+        claims.let_go(unit.tx, claim)
+        ending.decide(went_on=False)
+    else:
+        ending.stay()
 
 
 def _still_owed(turn: Turn | None) -> list[object]:
@@ -132,7 +147,9 @@ def _cut_off(fact: object) -> bool:
 
 
 async def end_by_defect(parts: Parts, held: claims.Held, error: Exception) -> None:
-    """The drain broke: end what is open as failed. Where even that cannot be written, the lease ends and recovery does."""
+    """The drain broke: end what is open as failed. Where even that cannot be written, the lease ends and recovery does.
+    Raises `Interrupted`.
+    """
     failure = messages.Failure("defect", f"{type(error).__name__}: {error}")
     ending = Ending(held, parts.claims.next_id())
 
@@ -153,7 +170,7 @@ async def end_by_defect(parts: Parts, held: claims.Held, error: Exception) -> No
             recovery.end(unit, session_id, claim.id, "failed", reason="defect", error=failure, settle=False)
             ending.decide(went_on=claims.hand_over_or_release(unit, claim, ending.next_id, only_woken=True))
 
-    await parts.claims.commit(held, work, settling=True, committed=ending.take_effect)
+    await parts.claims.commit(held, work, committed=ending.take_effect)
 
 
 def _fail_tools(unit: Unit, session_id: str, message_id: str, failure: messages.Failure) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from perdure import clock as clocks
 from perdure import errors
+from perdure.core import messages
 from perdure.log.log import Log
 from perdure.log.unit import Unit
 from perdure.session import approvals, recovery
@@ -21,11 +22,14 @@ from perdure.store.approvals import ApprovalRow
 
 PERIOD_MS = 5_000
 BACK_OFF_MS = 1_000
+GIVEN_UP = "recovery_failed"
 _logger = logging.getLogger("perdure.recovery")
 
 
 class Sweep:
-    """One node's sweep; `ring(session_id)` wakes a session here, `interrupt(session_id)` stops one that runs here."""
+    """One node's sweep; `ring(session_id)` wakes a session here, `interrupt(session_id, execution_id)` stops an execution
+    that runs here, `budget` is how often a recovery that failed is tried again.
+    """
 
     def __init__(
         self,
@@ -34,11 +38,12 @@ class Sweep:
         owner_id: str,
         *,
         ring: Callable[[str], None],
-        interrupt: Callable[[str], object],
+        interrupt: Callable[[str, str], object],
+        budget: int = 3,
     ) -> None:
         """Sweep what `log` holds, as `owner_id`."""
         self._log, self._clock, self._owner_id = log, clock, owner_id
-        self._ring, self._interrupt = ring, interrupt
+        self._ring, self._interrupt, self._budget = ring, interrupt, budget
         self._bell = asyncio.Event()
 
     def soon(self) -> None:
@@ -51,21 +56,28 @@ class Sweep:
             pause = PERIOD_MS
             try:
                 pause = await self.once()
-            except errors.StoreError:
+            except Exception:
                 _logger.exception("sweep failed; it is tried again")
-            try:
-                async with asyncio.timeout(pause / 1000):
-                    await self._bell.wait()
-            except TimeoutError:
-                pass
+            await self._pause(pause)
             self._bell.clear()
+
+    async def _pause(self, ms: int) -> None:
+        """Wait so long, or until the bell rings."""
+        bell = asyncio.create_task(self._bell.wait())
+        clock = asyncio.ensure_future(self._clock.sleep_ms(ms))
+        try:
+            await asyncio.wait({bell, clock}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            bell.cancel()
+            clock.cancel()
+            await asyncio.gather(bell, clock, return_exceptions=True)
 
     async def once(self) -> int:
         """Recover every dead claim, ring every session that waits; how long to pause (ms)."""
         now = self._clock.now_ms()
         found = await self._log.store.read(lambda tx: recovery.survey(tx, self._owner_id, now))
-        for session_id in found.marked:
-            self._interrupt(session_id)
+        for session_id, execution_id in found.marked:
+            self._interrupt(session_id, execution_id)
         rung = dict.fromkeys(found.ring)
         for claim in found.dead:
             outcome = await self._recover(claim)
@@ -87,8 +99,13 @@ class Sweep:
             _logger.exception("an overdue approval could not be denied", extra={"session_id": row.session_id})
 
     async def _recover(self, claim: rows.ClaimRow) -> recovery.Outcome | None:
+        given_up = claim.recovery_attempts > self._budget
         try:
-            outcome = await self._log.transact(lambda unit: recovery.recover(unit, claim))
+            if given_up:
+                failure = messages.Failure(GIVEN_UP, f"Recovery failed too often: {claim.recovery_error}")
+                outcome = await self._log.transact(lambda unit: recovery.abandon(unit, claim, GIVEN_UP, failure))
+            else:
+                outcome = await self._log.transact(lambda unit: recovery.recover(unit, claim))
         except Exception as error:
             _logger.exception("recovery failed; it is tried again", extra={"session_id": claim.session_id})
             await self._note_failure(claim, error)

@@ -155,7 +155,8 @@ class Turn:
         """Commit facts and drafts of the step in progress (the publisher's `Sink`)."""
 
         def work(unit: Unit, claim: rows.ClaimRow) -> None:
-            del claim
+            if claim.assistant_message_id != self.message_id:
+                return  # the commit that ended this step went through while its drain was being cancelled
             append_all(unit, facts)
             for draft in drafts:
                 unit.tx.context.put_draft(self.session_id, draft)

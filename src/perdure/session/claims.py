@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from perdure import clock as clocks
 from perdure import errors, ids
@@ -71,7 +71,14 @@ class Claims:
         """
         self.owner_id, self.lease_ms, self.budget = owner_id, lease_ms, budget
         self.margin_ms = max(lease_ms // 6, 1)
+        self.stopping = False
         self._log, self._clock, self._entropy = log, clock, entropy
+        self._kept: dict[str, Held] = {}
+
+    def executing(self, session_id: str) -> str | None:
+        """The execution of a session that runs in this process now."""
+        held = self._kept.get(session_id)
+        return held.execution_id if held and held.open else None
 
     # -- taking ------------------------------------------------------------------------------------------------------------
 
@@ -80,8 +87,14 @@ class Claims:
         commit.
 
         None: nothing to do, or a dead claim that recovery must turn into facts first. Raises `ClaimRefused` for a live
-        owner.
+        owner. Where the budget is spent, what that settles makes room for what waits behind it.
         """
+        while (taken := await self._acquire(session_id, forced=forced)) is None:
+            pass
+        return taken or None
+
+    async def _acquire(self, session_id: str, *, forced: bool) -> Held | Literal[False] | None:
+        """One try; False where there is nothing to take, None where another try may find something."""
         claim_id = ids.mint("exe", self._entropy)
         started = self._clock.suspend_ms()
         outcomes: list[Taken] = []
@@ -99,7 +112,7 @@ class Claims:
         if taken.refused_by:
             raise errors.ClaimRefused(session_id, taken.refused_by)
         if not taken.attempt:
-            return None
+            return None if taken.exhausted else False
         trusted = started + self.lease_ms - self.margin_ms
         return Held(session_id, self.owner_id, claim_id, taken.attempt, trusted, parked=taken.parked)
 
@@ -214,6 +227,7 @@ class Claims:
         """Renew the lease while the body runs; cancel the body and raise `ClaimLost` when trust in the lease ends."""
         body = asyncio.current_task()
         assert body is not None  # noqa: S101, an async context manager always runs in a task
+        self._kept[held.session_id] = held
         renewing = asyncio.create_task(self._renew(held, body))
         try:
             yield
@@ -222,6 +236,7 @@ class Claims:
                 raise errors.ClaimLost from None
             raise
         finally:
+            self._kept.pop(held.session_id, None)
             renewing.cancel()
             await asyncio.gather(renewing, return_exceptions=True)
 
@@ -274,9 +289,9 @@ class Claims:
 
     def next_id(self) -> str:
         """An id for an execution that may follow by hand-over; minted outside the unit, so that a second run uses it
-        again.
+        again. Empty while stopping: then nothing follows (EX-9).
         """
-        return ids.mint("exe", self._entropy)
+        return "" if self.stopping else ids.mint("exe", self._entropy)
 
 
 def fence(tx: port.Tx, execution_id: str, owner_id: str, now: int) -> rows.ClaimRow:
@@ -300,12 +315,14 @@ def let_go(tx: port.Tx, claim: rows.ClaimRow) -> None:
 
 
 def hand_over_or_release(unit: Unit, claim: rows.ClaimRow, next_id: str, *, only_woken: bool) -> bool:
-    """End of an execution: the row goes on if something is eligible, else it goes (EX-10). True where it went on."""
+    """End of an execution: the row goes on if something is eligible, else it goes (EX-10). True where it went on; with
+    an empty `next_id` it never does.
+    """
     waiting = promotion.waiting(unit.tx, claim.session_id, unit.now)
     eligible = bool(inbox.choose(waiting, turn_open=False).promote)
     if only_woken:
         eligible = eligible and inbox.wanted(waiting)
-    if not eligible:
+    if not eligible or not next_id:
         let_go(unit.tx, claim)
         return False
     unit.tx.claims.hand_over(claim.id, claim.owner_id, next_id, unit.now)

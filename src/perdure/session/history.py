@@ -38,13 +38,17 @@ class Histories:
         self._keep_it(session_id, held)
         return held
 
-    def apply(self, session_id: str, recorded: Iterable[events.Recorded[Any]]) -> transcript.Transcript:
-        """Bring a loaded transcript up to facts just committed, which must follow it without a gap."""
-        held = self._held[session_id]
+    def apply(self, session_id: str, recorded: Iterable[events.Recorded[Any]]) -> None:
+        """Bring a transcript that is held up to facts just committed. What does not follow without a gap is left to
+        the next `load`.
+        """
+        held = self._held.get(session_id)
+        if held is None:
+            return
         for event in recorded:
-            held = transcript.apply(held, event)
+            if event.seq == held.seq + 1:
+                held = transcript.apply(held, event)
         self._keep_it(session_id, held)
-        return held
 
     def drop(self, session_id: str) -> None:
         """Forget a session."""

@@ -6,28 +6,34 @@ cancelling what runs in this process (`runner/`), recovery of a marked claim who
 
 from __future__ import annotations
 
-from perdure import errors
+from dataclasses import dataclass
+
 from perdure.core import events
 from perdure.log.unit import Unit
-from perdure.session import recovery
+from perdure.session import recovery, sessions
 
 
-def request(unit: Unit, session_id: str, reason: str, execution_id: str | None = None) -> bool:
-    """Record the interrupt and mark whoever executes; whether anything was there to stop.
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """Whether anything was there to stop, and the claim that is marked now: its owner has to settle."""
+
+    found: bool
+    marked: str | None = None
+
+
+def request(unit: Unit, session_id: str, reason: str, execution_id: str | None = None) -> Requested:
+    """Record the interrupt and mark whoever executes.
 
     Settles in the same commit what has no owner: a waiting continuation, a parked turn, an open turn without a claim. A
-    request that names another execution than the open one changes nothing. Raises `SessionNotFound`.
+    request that names another execution than the open one changes nothing. Raises `SessionNotFound`, `SessionGone`.
     """
     tx = unit.tx
     claim = tx.claims.of_session(session_id)
-    session = tx.sessions.get(session_id)
-    if session is None:
-        msg = f"Session {session_id} does not exist"
-        raise errors.SessionNotFound(msg)
+    session = sessions.get(tx, session_id)
     waiting = tx.recoveries.waiting(session_id)
     open_id = session.execution_id or (claim.id if claim else None) or (waiting.execution_id if waiting else None)
     if execution_id is not None and execution_id != open_id:
-        return False
+        return Requested(found=False)
     if claim:
         tx.claims.mark_interrupted(session_id)
     unit.append(events.ExecutionInterruptRequested(session_id=session_id, execution_id=execution_id, reason=reason))
@@ -35,7 +41,7 @@ def request(unit: Unit, session_id: str, reason: str, execution_id: str | None =
         recovery.withdraw(unit, session_id, waiting.execution_id, reason="interrupt")
     if session.execution_id and not claim:
         _end_unowned(unit, session_id, session.execution_id)
-    return open_id is not None
+    return Requested(open_id is not None, claim.id if claim else None)
 
 
 def _end_unowned(unit: Unit, session_id: str, execution_id: str) -> None:

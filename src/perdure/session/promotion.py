@@ -48,11 +48,20 @@ def promote(unit: Unit, session_id: str, choice: inbox.Choice) -> Promoted:
     """Append the promotions and withdrawals of a choice; an input that cannot be decoded is withdrawn as failed
     (IN-14).
     """
-    for superseded in choice.supersede:
-        unit.append(events.PromptWithdrawn(session_id=session_id, message_id=superseded, reason="superseded"))
     promoted = [message_id for message_id in choice.promote if _promote_one(unit, session_id, message_id)]
+    for superseded in choice.supersede if promoted else ():
+        unit.append(events.PromptWithdrawn(session_id=session_id, message_id=superseded, reason="superseded"))
     recovered = (unit.tx.recoveries.of_continuation(message_id) for message_id in promoted)
     return Promoted(tuple(promoted), max((row.attempt for row in recovered if row), default=0) or 1)
+
+
+def promote_next(unit: Unit, session_id: str) -> Promoted:
+    """With no turn open: promote what is eligible, past inputs that cannot be decoded; no ids where nothing is."""
+    while True:
+        choice = inbox.choose(waiting(unit.tx, session_id, unit.now), turn_open=False)
+        promoted = promote(unit, session_id, choice)
+        if promoted.ids or not choice.promote:
+            return promoted
 
 
 def _promote_one(unit: Unit, session_id: str, message_id: str) -> bool:
@@ -64,9 +73,7 @@ def _promote_one(unit: Unit, session_id: str, message_id: str) -> bool:
         prompt = codec.load(row.prompt, messages.Prompt)
     except errors.Undecodable as error:
         failure = messages.Failure(error.type, str(error))
-        unit.append(
-            events.PromptWithdrawn(session_id=session_id, message_id=message_id, reason="failed", error=failure)
-        )
+        withdraw_failed(unit, session_id, message_id, failure)
         return False
     unit.append(
         events.PromptPromoted(
@@ -79,6 +86,22 @@ def _promote_one(unit: Unit, session_id: str, message_id: str) -> bool:
         )
     )
     return True
+
+
+def withdraw_failed(unit: Unit, session_id: str, message_id: str, failure: messages.Failure) -> None:
+    """Withdraw a pending input that can never run; with a continuation its execution ends, and the prompts of that."""
+    recovery = unit.tx.recoveries.of_continuation(message_id)
+    unit.append(events.PromptWithdrawn(session_id=session_id, message_id=message_id, reason="failed", error=failure))
+    if recovery:
+        ended = events.ExecutionEnded(
+            session_id=session_id,
+            execution_id=recovery.execution_id,
+            outcome="failed",
+            message_ids=settled_by_turn(unit.tx, session_id),
+            error=failure,
+            reason=failure.type,
+        )
+        unit.append(ended)
 
 
 def running_since(tx: port.Tx, session_id: str) -> list[int]:

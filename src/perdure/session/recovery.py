@@ -62,8 +62,8 @@ def close(unit: Unit, claim: rows.ClaimRow) -> Outcome:
     current = end_parts(unit, session_id)
     if claim.interrupted:
         if current:
-            _interrupt_step(unit, session_id, current.id)
-        end(unit, session_id, claim.id, "interrupted", reason="interrupt")
+            _interrupt_step(unit, claim, current.id)
+        end(unit, session_id, claim.id, "interrupted", reason="interrupt", settle=claim.purpose == "turn")
         return Outcome(session_id, claim.id, claim.phase, "ended")
     if claim.purpose == "compaction":
         end(unit, session_id, claim.id, "interrupted", settle=False, reason="restart")
@@ -169,20 +169,39 @@ def ended(
     )
 
 
-def _interrupt_step(unit: Unit, session_id: str, message_id: str) -> None:
+def _interrupt_step(unit: Unit, claim: rows.ClaimRow, message_id: str) -> None:
+    session_id = claim.session_id
     unit.append(events.StepInterrupted(session_id=session_id, assistant_message_id=message_id, error=INTERRUPTED))
+    if claim.phase == "unknown":
+        unit.append(events.UsageRecorded(session_id=session_id, source="step.interrupted"))
+
+
+def abandon(unit: Unit, claim: rows.ClaimRow, reason: str, error: messages.Failure) -> Outcome:
+    """Give up on recovering a dead claim: close what is open, end its execution failed, and let the session go on
+    (REC-13).
+    """
+    if not unit.tx.claims.delete_dead(claim):
+        return Outcome(claim.session_id, claim.id, claim.phase, "nothing")
+    if claim.phase != "safe":
+        fail_compaction(unit, claim.session_id)
+        if current := end_parts(unit, claim.session_id):
+            _interrupt_step(unit, claim, current.id)
+        turn = claim.purpose == "turn"
+        end(unit, claim.session_id, claim.id, "failed", reason=reason, error=error, settle=turn)
+    unit.tx.sessions.set_wake_attempts(claim.session_id, 0)
+    return Outcome(claim.session_id, claim.id, claim.phase, "ended")
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
     """What a sweep found: dead claims to recover, sessions to ring once each, sessions this owner must interrupt
-    because somebody asked for it elsewhere, approvals to deny as their deadline has passed, and when to look again
-    at the latest (epoch ms).
+    because somebody asked for it elsewhere, with the marked execution, approvals to deny as their deadline has passed,
+    and when to look again at the latest (epoch ms).
     """
 
     dead: tuple[rows.ClaimRow, ...]
     ring: tuple[str, ...]
-    marked: tuple[str, ...]
+    marked: tuple[tuple[str, str], ...]
     overdue: tuple[ApprovalRow, ...]
     look_again: int | None
 
@@ -195,13 +214,13 @@ def survey(tx: port.Tx, owner_id: str, now: int) -> Survey:
     dead = tuple(claim for claim in claims if is_dead(claim, now))
     claimed = {claim.session_id for claim in claims}
     ring = dict.fromkeys([*tx.recoveries.scan(now), *tx.inbox.woken_sessions(), *tx.approvals.decided_sessions()])
-    times = [claim.expires_at for claim in claims if claim not in dead]
+    times = [max(claim.expires_at, claim.recovery_not_before or 0) for claim in claims if claim not in dead]
     ahead = (tx.recoveries.next_time(now), tx.approvals.next_deadline(now))
     times += [time for time in ahead if time is not None]
     return Survey(
         dead,
         tuple(session for session in ring if session not in claimed),
-        tuple(claim.session_id for claim in claims if claim.interrupted and claim.owner_id == owner_id),
+        tuple((claim.session_id, claim.id) for claim in claims if claim.interrupted and claim.owner_id == owner_id),
         tuple(tx.approvals.overdue(now)),
         min(times, default=None),
     )

@@ -126,6 +126,15 @@ class Claims:
         """Whoever comes next may recover at once."""
         return self._q.claim_expire(self._c, id=claim_id, owner_id=owner_id) is not None
 
+    def try_again(self, claim_id: str) -> None:
+        """A recovery that failed is due now, and starts its count anew."""
+        self._q.claim_try_again(self._c, id=claim_id)
+
+    def get(self, claim_id: str) -> ClaimRow | None:
+        """One claim."""
+        row = self._q.claim_get(self._c, id=claim_id)
+        return _row(row) if row else None
+
     def all(self) -> list[ClaimRow]:
         """Every claim there is, the earliest expiry first."""
         return [_row(row) for row in self._q.claim_all(self._c)]

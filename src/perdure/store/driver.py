@@ -53,8 +53,8 @@ class Connection(Protocol):
         """Whether the file could only be opened for reading."""
         ...
 
-    def set_busy_timeout(self, milliseconds: int) -> None:
-        """How long SQLite waits for others."""
+    def set_busy_handler(self, callable: Callable[[int], bool] | None) -> None:
+        """Ask this whether to try a lock again."""
         ...
 
     def set_wal_hook(self, callable: Callable[[Any, str, int], int] | None) -> None:

@@ -193,11 +193,11 @@ class Committer:
                 sql.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
             else:
                 self._restart_at = 2 * self._wal_pages
-                sql.set_busy_timeout(CHECKPOINT_WAIT_MS)
+                sqlite_connection.wait_for_others(sql, CHECKPOINT_WAIT_MS)
                 try:
                     sql.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
                 finally:
-                    sql.set_busy_timeout(self._place.busy_timeout_ms)
+                    sqlite_connection.wait_for_others(sql, self._place.busy_timeout_ms)
         except apsw.Error:
             pass  # what was committed is safe in the WAL, and a disk in trouble shows in the next unit
         self._checkpoint_at = self._wal_pages + CHECKPOINT_PAGES

@@ -87,8 +87,28 @@ def _connect(place: Place) -> driver.Connection:
         connection = apsw.Connection(os.fspath(place.path), flags, vfs=place.vfs, statementcachesize=STATEMENTS)
     except apsw.Error as error:
         raise _unusable(place.path, error) from error
-    connection.set_busy_timeout(place.busy_timeout_ms)
+    wait_for_others(connection, place.busy_timeout_ms)
     return connection
+
+
+def wait_for_others(connection: driver.Connection, milliseconds: int) -> None:
+    """Have the connection try a lock again and again for that long.
+
+    SQLite's own waiting looks ten times a second, so one that commits without pause would keep another process out for long.
+    """
+    until = 0.0
+
+    def look_again(looks: int) -> bool:
+        nonlocal until
+        now = time.monotonic()
+        if not looks:
+            until = now + milliseconds / 1000
+        if now >= until:
+            return False
+        time.sleep(min(looks + 1, 8) * PAUSE / 4)
+        return True
+
+    connection.set_busy_handler(look_again)
 
 
 def _understand(place: Place, connection: driver.Connection) -> None:
@@ -99,7 +119,10 @@ def _understand(place: Place, connection: driver.Connection) -> None:
         msg = f"Cannot open {place.path}: the file is read-only"
         raise errors.StoreUnusable(msg)
     if connection.pragma("journal_mode") != "wal":
-        patiently(place, lambda: connection.pragma("journal_mode", "wal"))
+        mode = patiently(place, lambda: connection.pragma("journal_mode", "wal"))
+        if mode != "wal":
+            msg = f"Cannot open {place.path}: its file system keeps no write-ahead log"
+            raise errors.StoreUnusable(msg)
     connection.pragma("synchronous", "full")
     connection.pragma("foreign_keys", True)
     connection.pragma("recursive_triggers", True)

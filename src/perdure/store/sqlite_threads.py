@@ -51,7 +51,7 @@ def _announce(units: list[group_commit.Unit]) -> None:
         if error is None and unit.committed:
             try:
                 unit.committed(unit.result)
-            except Exception as raised:  # noqa: BLE001 - the others are told all the same
+            except BaseException as raised:  # noqa: BLE001 - the others are told all the same
                 error = raised
         _resolve(unit.future, unit.result, error)
 
@@ -79,7 +79,7 @@ class Threads:
         self._looked = 0.0
         self._stopping = False
         self._opened, self._writer_ended = Outcome(), Outcome()
-        self._readers_ended = [Outcome() for _ in range(readers)]
+        self._readers_ended = [Outcome() for _ in range(max(1, readers))]
 
     # -- on the loop -----------------------------------------------------------------------------------------------------
 

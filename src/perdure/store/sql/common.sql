@@ -364,6 +364,16 @@ UPDATE session_execution SET recovery_error = :error, recovery_attempts = recove
        recovery_not_before = :not_before
 WHERE id = :id;
 
+-- name: claim_try_again(id)!
+-- A recovery that failed is tried again now.
+UPDATE session_execution SET recovery_attempts = 0, recovery_not_before = NULL WHERE id = :id;
+
+-- name: claim_get(id)^
+-- One claim.
+SELECT id, session_id, owner_id, purpose, assistant_message_id, phase, interrupted, time_created, expires_at,
+       recovery_error, recovery_attempts, recovery_not_before
+FROM session_execution WHERE id = :id;
+
 -- == recoveries ===============================================================================================================
 
 -- name: recovery_insert(execution_id, session_id, assistant_message_id, continuation_message_id, phase, wake_pending, time_created)$
