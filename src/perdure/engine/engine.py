@@ -24,7 +24,7 @@ from perdure.log import projections
 from perdure.models import catalogue
 from perdure.models import port as models
 from perdure.runner import coordinator, drain, sweep, turn
-from perdure.session import claims, context, history, interruption, owner
+from perdure.session import claims, context, deletion, history, interruption, owner
 from perdure.store import sqlite
 from perdure.tools import function
 
@@ -153,6 +153,22 @@ class Engine:
         """Stop an execution that is marked, if this process runs it still: by now it may run the next one."""
         if self.claims.executing(session_id) == execution_id:
             self.coordinator.interrupt(session_id)
+
+    async def delete(self, session_id: str) -> None:
+        """Delete a session for good, giving a running turn at most the grace period. Raises `SessionNotFound`.
+
+        From the request on nothing is admitted; should this process die meanwhile, a sweep finishes.
+        """
+        await self.log.transact(lambda unit: deletion.request(unit, session_id))
+        self.coordinator.interrupt(session_id)
+        deadline = self.world.clock.suspend_ms() + int(self.settings.grace_seconds * 1000)
+        while self.world.clock.suspend_ms() < deadline:
+            now = self.world.clock.now_ms()
+            if await self.store.read(lambda tx, now=now: deletion.settled(tx, session_id, now)):
+                break
+            await self.world.clock.sleep_ms(20)
+        await self.log.transact(lambda unit: deletion.finish(unit, session_id))
+        self.histories.drop(session_id)
 
     async def compact(self, session_id: str) -> str:
         """Start a compaction; its message id once that is durable. Raises `SessionBusy`, `SessionNotFound`."""

@@ -19,7 +19,7 @@ from perdure.core import events, messages
 from perdure.engine.engine import Engine, World
 from perdure.log.log import Synced
 from perdure.models import port as models
-from perdure.session import admission, approvals, recoveries, sessions, status
+from perdure.session import admission, approvals, fork, recoveries, sessions, status
 from perdure.session.admission import Receipt
 from perdure.store.approvals import ApprovalRow
 from perdure.store.inbox import InputRow
@@ -170,6 +170,36 @@ class Session:
     async def info(self) -> SessionRow:
         """Its settings and totals."""
         return await self._engine.store.read(lambda tx: sessions.get(tx, self.id))
+
+    async def update(self, changes: events.Changes) -> SessionRow:
+        """Change title, metadata, archived or policy. Raises `SessionNotFound`, `SessionGone`, `InvalidInput`."""
+        if changes.title is not None and "\x00" in changes.title:
+            raise errors.InvalidInput("title must not contain NUL")
+        return await self._engine.log.transact(lambda unit: sessions.update(unit, self.id, changes))
+
+    async def switch_agent(self, agent: str) -> None:
+        """Let another agent answer from the next step on. Raises `UnknownAgent`."""
+        if agent not in self._engine.agents:
+            raise errors.UnknownAgent(f"There is no agent {agent!r} here")
+        message_id = ids.mint("msg", self._engine.world.entropy)
+        await self._engine.log.transact(lambda unit: sessions.switch_agent(unit, self.id, message_id, agent))
+
+    async def switch_model(self, model: str) -> None:
+        """Let another model answer from the next step on. Raises `UnknownModel`."""
+        self._engine.models.check(model)
+        message_id = ids.mint("msg", self._engine.world.entropy)
+        await self._engine.log.transact(lambda unit: sessions.switch_model(unit, self.id, message_id, model))
+
+    async def fork(self, *, id: str | None = None, seq: int | None = None) -> Session:
+        """A new session with this one's facts up to `seq`. Raises `CursorBeyondEnd`, `SessionConflict`."""
+        child = ids.mint("ses", self._engine.world.entropy) if id is None else ids.check("Session id", id)
+        registry = self._engine.log.registry
+        await self._engine.log.transact(lambda unit: fork.fork(unit, registry, self.id, child, seq))
+        return Session(self._engine, child)
+
+    async def delete(self) -> None:
+        """Delete it for good, also while it runs. Raises `SessionNotFound`, `SessionGone`."""
+        await self._engine.delete(self.id)
 
     # -- prompts -----------------------------------------------------------------------------------------------------------
 

@@ -82,6 +82,9 @@ def _count(tx: port.Tx, recorded: Recorded) -> None:
     fact = recorded.data
     if isinstance(fact, events.StepFailed) and fact.tokens is None and fact.cost is None:
         return
+    session = tx.sessions.get(recorded.aggregate_id)
+    if session and session.forked_from and recorded.seq <= session.forked_from.seq:
+        return  # inherited: what the parent used is counted there
     tx.sessions.add_usage(recorded.aggregate_id, fact.tokens, fact.cost)
 
 

@@ -16,9 +16,8 @@ from perdure import errors
 from perdure.core import messages
 from perdure.log.log import Log
 from perdure.log.unit import Unit
-from perdure.session import approvals, recovery
+from perdure.session import approvals, deletion, recovery
 from perdure.store import claims as rows
-from perdure.store.approvals import ApprovalRow
 
 PERIOD_MS = 5_000
 BACK_OFF_MS = 1_000
@@ -84,19 +83,22 @@ class Sweep:
             if outcome and outcome.result != "nothing":
                 rung[claim.session_id] = None
         for row in found.overdue:
-            await self._deny(row)
+            await self._isolated(row.session_id, lambda unit, row=row: approvals.deny_overdue(unit, row))
             rung[row.session_id] = None
+        for session_id in found.deleting:
+            await self._isolated(session_id, lambda unit, gone=session_id: deletion.finish(unit, gone))
         for session_id in rung:
             self._ring(session_id)
         if found.look_again is None:
             return PERIOD_MS
         return min(max(found.look_again - self._clock.now_ms(), 1), PERIOD_MS)
 
-    async def _deny(self, row: ApprovalRow) -> None:
+    async def _isolated(self, session_id: str, work: Callable[[Unit], object]) -> None:
+        """Run one item of the sweep; its failure is logged and never ends the others."""
         try:
-            await self._log.transact(lambda unit: approvals.deny_overdue(unit, row))
+            await self._log.transact(work)
         except errors.PerdureError:
-            _logger.exception("an overdue approval could not be denied", extra={"session_id": row.session_id})
+            _logger.exception("an item of the sweep failed; it is tried again", extra={"session_id": session_id})
 
     async def _recover(self, claim: rows.ClaimRow) -> recovery.Outcome | None:
         given_up = claim.recovery_attempts > self._budget

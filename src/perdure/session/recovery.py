@@ -196,13 +196,14 @@ def abandon(unit: Unit, claim: rows.ClaimRow, reason: str, error: messages.Failu
 class Survey:
     """What a sweep found: dead claims to recover, sessions to ring once each, sessions this owner must interrupt
     because somebody asked for it elsewhere, with the marked execution, approvals to deny as their deadline has passed,
-    and when to look again at the latest (epoch ms).
+    deletions to finish, and when to look again at the latest (epoch ms).
     """
 
     dead: tuple[rows.ClaimRow, ...]
     ring: tuple[str, ...]
     marked: tuple[tuple[str, str], ...]
     overdue: tuple[ApprovalRow, ...]
+    deleting: tuple[str, ...]
     look_again: int | None
 
 
@@ -222,5 +223,6 @@ def survey(tx: port.Tx, owner_id: str, now: int) -> Survey:
         tuple(session for session in ring if session not in claimed),
         tuple((claim.session_id, claim.id) for claim in claims if claim.interrupted and claim.owner_id == owner_id),
         tuple(tx.approvals.overdue(now)),
+        tuple(session for session in tx.sessions.deleting() if session not in claimed),
         min(times, default=None),
     )

@@ -6,6 +6,8 @@ id, so that creating can be retried safely: the same settings give the same sess
 
 from __future__ import annotations
 
+import dataclasses
+
 from perdure import errors
 from perdure.core import codec, events
 from perdure.log.unit import Unit
@@ -47,6 +49,17 @@ def get(tx: port.Tx, session_id: str) -> sessions.SessionRow:
         raise errors.SessionGone(msg)
     msg = f"Session {session_id} does not exist"
     raise errors.SessionNotFound(msg)
+
+
+def update(unit: Unit, session_id: str, changes: events.Changes) -> sessions.SessionRow:
+    """Change settings; nothing is written where nothing changes. Raises `SessionNotFound`, `SessionGone`."""
+    row = get(unit.tx, session_id)
+    if row.deleting:
+        raise errors.SessionGone(f"Session {session_id} is being deleted")
+    wanted = {name: value for name, value in dataclasses.asdict(changes).items() if value is not None}
+    if any(getattr(row, name) != getattr(changes, name) for name in wanted):
+        unit.append(events.SessionUpdated(session_id=session_id, changes=changes))
+    return get(unit.tx, session_id)
 
 
 def switch_agent(unit: Unit, session_id: str, message_id: str, agent: str) -> None:
