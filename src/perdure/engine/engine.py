@@ -19,6 +19,7 @@ from perdure import agent as agents
 from perdure import clock as clocks
 from perdure import config, errors, ids
 from perdure.core import codec, messages
+from perdure.engine import toolsets
 from perdure.log import log as logs
 from perdure.log import projections
 from perdure.models import catalogue
@@ -26,7 +27,7 @@ from perdure.models import port as models
 from perdure.runner import coordinator, drain, sweep, turn
 from perdure.session import claims, context, deletion, history, interruption, owner
 from perdure.store import sqlite
-from perdure.tools import function
+from perdure.tools import function, processes
 
 _logger = logging.getLogger("perdure.engine")
 
@@ -64,6 +65,7 @@ class Engine:
         self.agents = {one.name: self._ready(one) for one in declared}
         if len(self.agents) < len(declared):
             raise errors.ConfigError("Two agents have the same name")
+        self._toolsets = toolsets.Toolsets(declared)
         self._sweeping: asyncio.Task[None] | None = None
 
     def _ready(self, one: agents.Agent) -> turn.Ready:
@@ -73,7 +75,21 @@ class Engine:
         return turn.Ready(one, {tool.name: function.Bound(tool) for tool in one.tools}, sources)
 
     async def start(self) -> None:
-        """Open the database, recover what dead owners left, begin to sweep. Raises `StoreUnusable`, `SchemaTooNew`."""
+        """Open tools and database, recover what dead owners left, begin to sweep. Raises `StoreUnusable`,
+        `SchemaTooNew`, `ConfigError`.
+        """
+        if self.world.seam == "thread" and (ended := processes.end_leftovers(owner.is_dead)):
+            _logger.warning("ended processes of a dead owner's tools", extra={"count": ended})
+        await self._toolsets.start(self.owner_id)
+        try:
+            self.agents.update({name: self._toolsets.complete(ready) for name, ready in self.agents.items()})
+            await self._open()
+        except BaseException:
+            await self._toolsets.stop()
+            raise
+        self._sweeping = asyncio.create_task(self._sweep.run())
+
+    async def _open(self) -> None:
         world = self.world
         self.store = await sqlite.SqliteStore.open(self.settings.database_path, seam=world.seam, probe=world.probe)
         self.log = logs.Log(
@@ -115,7 +131,6 @@ class Engine:
             budget=self.settings.recovery_budget,
         )
         self._stop_foreign = self.store.on_foreign_commit(self._sweep.soon)
-        self._sweeping = asyncio.create_task(self._sweep.run())
 
     async def stop(self) -> None:
         """Let running steps finish within the grace period, leave the rest to whoever comes next, close everything."""
@@ -128,6 +143,7 @@ class Engine:
         self._sweeping = None
         self.claims.stopping = True
         await self.coordinator.close(self.settings.grace_seconds)
+        await self._toolsets.stop()
         self.log.close()
         await self.models.close()
         await self.store.close()

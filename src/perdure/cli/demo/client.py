@@ -20,7 +20,7 @@ import msgspec
 from perdure.cli.demo.server_process import ServerProcess
 from perdure.cli.demo.verdict import RECENT_S
 
-PATIENCE_S = 25.0
+PATIENCE_S = 45.0  # longer than a lease: a recovery that waits for one is a bad figure, not a broken story
 Json = dict[str, Any]
 
 

@@ -94,8 +94,11 @@ class Narrator:
     def table(self, figures: Sequence[verdict.Figures], violations: int, seconds: float, found: Sequence[str]) -> None:
         """The figures, and the verdict."""
         self._console.print()
-        self._console.print(_table(figures))
-        self._console.print(Text(LEGEND, "dim"))
+        if figures:
+            self._console.print(_table(figures))
+            self._console.print()
+            self._console.print(Text(LEGEND, "dim"))
+            self._console.print()
         self._console.print(
             Text(
                 f"{violations} histories refused by the provider for a call without its result; {seconds:.0f} s in all"

@@ -123,7 +123,7 @@ async def _in_the_tool(stage: Stage) -> None:
 
 IN_THE_TOOL = Scene(
     key="c",
-    moment="in a tool, effect done",
+    moment="tool acted, no result",
     ask="Refund order 7, please.",
     rules=(
         script.Rule(_refund("7"), contains="order 7", step=0),
@@ -146,7 +146,7 @@ async def _before_the_next_byte(stage: Stage) -> None:
 
 AFTER_THE_TOOL = Scene(
     key="d",
-    moment="tool done, model asked",
+    moment="result in, no answer",
     ask="Refund order 8, please.",
     rules=(
         script.Rule(_refund("8"), contains="order 8", step=0),

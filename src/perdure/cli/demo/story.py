@@ -172,8 +172,10 @@ class _Telling:
         return _Seen(self._reader.texts(), self._reader.recent(at), remains, len(self._provider.requests))
 
     async def _restart(self) -> None:
+        began = time.monotonic()
         await self._server.start()
-        self._audience.say(f"a new process, {self._server.pid}, opens the same file")
+        seconds = time.monotonic() - began
+        self._audience.say(f"a new process, {self._server.pid}, serves the same file after {seconds:.1f} s")
         await self._reader.connect()
 
     async def _settled(self) -> None:

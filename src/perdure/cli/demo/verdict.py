@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-# A dead owner is known by its process, so nobody waits for its lease of 30 s to end.
-RESUMED_WITHIN_S = 15.0
+# A dead owner is known by its process, so nobody waits for its lease of 30 s to end. Most of this is a process's start.
+RESUMED_WITHIN_S = 25.0
 RECENT_S = 0.25
 
 
