@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from perdure.core.events import Policy
     from perdure.engine.perdure import Part, Perdure, Session
     from perdure.errors import PerdureError
+    from perdure.session.sources import DateSource, FileSource, FunctionSource
 
 
 _HOMES = {
@@ -24,6 +25,9 @@ _HOMES = {
     "ToolContext": "perdure.agent",
     "tool": "perdure.agent",
     "Policy": "perdure.core.events",
+    "DateSource": "perdure.session.sources",
+    "FileSource": "perdure.session.sources",
+    "FunctionSource": "perdure.session.sources",
     "Part": "perdure.engine.perdure",
     "Perdure": "perdure.engine.perdure",
     "Session": "perdure.engine.perdure",
@@ -32,6 +36,9 @@ _HOMES = {
 
 __all__ = [
     "Agent",
+    "DateSource",
+    "FileSource",
+    "FunctionSource",
     "Part",
     "Perdure",
     "PerdureError",

@@ -156,6 +156,19 @@ def tool(
     return declare(function) if function else declare
 
 
+class ContextSource(Protocol):
+    """A piece of the system context that may change: `session/sources.py` has ready ones."""
+
+    @property
+    def name(self) -> str:
+        """What the model is told this is."""
+        ...
+
+    async def read(self) -> str | None:
+        """The text now, None if there is none. Raises `SourceUnavailable`."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Agent:
     """Who answers: a model, instructions and tools. `model` is `provider:name` or a `Model` of your own.
@@ -172,6 +185,7 @@ class Agent:
     context_tokens: int | None = None
     settings: dict[str, Any] = field(default_factory=dict[str, Any])
     toolsets: Sequence[Toolset] = ()
+    context: Sequence[ContextSource] = ()
 
     def __post_init__(self) -> None:
         """Refuse two tools of one name, and a budget that allows no step."""

@@ -241,6 +241,25 @@ class ClaimLost(PerdureError):
     remedy = "Nothing: whoever recovers the session goes on."
 
 
+# -- the context -----------------------------------------------------------------------------------------------------------
+
+
+class SourceUnavailable(PerdureError):
+    """A context source cannot be read now."""
+
+    type = "source-unavailable"
+    fault = Fault.ENVIRONMENT
+    remedy = "Make the source readable; until then its last value is used."
+
+
+class ContextBlocked(PerdureError):
+    """A source of the context cannot be read, and nothing is known to use instead."""
+
+    type = "context-blocked"
+    fault = Fault.ENVIRONMENT
+    remedy = "Make the named source readable; the session goes on by itself."
+
+
 # -- the log -------------------------------------------------------------------------------------------------------------
 
 

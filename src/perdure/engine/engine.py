@@ -71,7 +71,7 @@ class Engine:
     def _ready(self, one: agents.Agent) -> turn.Ready:
         if isinstance(one.model, str):
             self.models.check(one.model)
-        sources = (context.Instructions(one.instructions),)
+        sources = (context.Instructions(one.instructions), *one.context)
         return turn.Ready(one, {tool.name: function.Bound(tool) for tool in one.tools}, sources)
 
     async def start(self) -> None:

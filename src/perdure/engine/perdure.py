@@ -335,7 +335,8 @@ class Session:
     async def status(self) -> status.Status:
         """What the session is doing."""
         now = self._engine.world.clock.now_ms()
-        return await self._engine.store.read(lambda tx: status.status_of(tx, self.id, now))
+        found = await self._engine.store.read(lambda tx: status.status_of(tx, self.id, now))
+        return status.blocked_by(found, self._engine.parts.blocked.get(self.id))
 
     async def events(
         self, *, after: int = -1, follow: bool = True, signals: bool = False

@@ -57,7 +57,9 @@ async def begin(parts: Parts, held: claims.Held) -> Turn | None:
         ending.decide(went_on=True)
         return _start_or_end(unit, claim, turn, session, ending)
 
-    return turn if await turn.commit(work, durable=ending.take_effect) else None
+    going = await turn.commit(work, durable=ending.take_effect)
+    parts.blocked.pop(held.session_id, None)
+    return turn if going else None
 
 
 async def resume(parts: Parts, held: claims.Held) -> Turn | None:

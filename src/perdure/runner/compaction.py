@@ -22,6 +22,7 @@ from perdure.runner.turn import Parts, Turn, choose_agent
 from perdure.session import claims, context, sessions
 from perdure.store import claims as rows
 
+BLOCKED_MS = 1_000
 _logger = logging.getLogger("perdure.runner")
 
 
@@ -39,8 +40,6 @@ async def auto(turn: Turn) -> Turn | None:
     summary = await _summarise(turn, turn.compaction_id)
     if summary.failure:
         return await endings.end(turn, (*summary.facts, *_open_step_failed(turn, summary.failure)), summary.failure)
-    seen = await context.observe(turn.ready.sources)
-    note_id = turn.parts.mint("msg")
 
     def ended(unit: Unit, claim: rows.ClaimRow) -> None:
         for fact in summary.facts:
@@ -48,14 +47,29 @@ async def auto(turn: Turn) -> Turn | None:
         unit.tx.context.delete_epoch(turn.session_id)
         claims.move(unit, claim, "wait", claim.assistant_message_id)
 
-    def start(unit: Unit, claim: rows.ClaimRow) -> None:
+    await turn.commit(ended)
+    turn.compaction_id = None
+    while not await _start(turn):
+        await turn.parts.clock.sleep_ms(BLOCKED_MS)
+    return turn
+
+
+async def _start(turn: Turn) -> bool:
+    """Open the new epoch and start the step; False where a source cannot be read yet, and the turn keeps its claim."""
+    seen = await context.observe(turn.ready.sources)
+    note_id = turn.parts.mint("msg")
+
+    def work(unit: Unit, claim: rows.ClaimRow) -> None:
         turn.baseline = context.settle(unit, turn.session_id, seen, note_id)
         boundary.start_step(unit, claim, turn)
 
-    await turn.commit(ended)
-    turn.compaction_id = None
-    await turn.commit(start)
-    return turn
+    try:
+        await turn.commit(work)
+    except errors.ContextBlocked as blocked:
+        turn.parts.blocked[turn.session_id] = str(blocked)
+        return False
+    turn.parts.blocked.pop(turn.session_id, None)
+    return True
 
 
 def _open_step_failed(turn: Turn, failure: messages.Failure) -> list[Any]:

@@ -16,7 +16,7 @@ from perdure.core import messages
 from perdure.runner import boundary, compaction, endings, step
 from perdure.runner.coordinator import Busy
 from perdure.runner.turn import Parts, Turn
-from perdure.session import claims, context
+from perdure.session import claims
 
 MAX_STEPS = messages.Failure("max_steps", "The turn used all the steps it is allowed")
 _logger = logging.getLogger("perdure.runner")
@@ -56,8 +56,9 @@ class _Drain:
                 if self.held.lost or self.busy.reason is None:
                     raise
                 await (self._stop() if self.busy.reason == "shutdown" else self._settle_interrupt())
-            except context.ContextBlocked as blocked:
+            except errors.ContextBlocked as blocked:
                 _logger.warning("context blocked", extra={"session_id": self.busy.key, "cause": str(blocked)})
+                self.parts.blocked[self.busy.key] = str(blocked)
                 await self.parts.claims.release(self.held)
             except errors.ClaimLost:
                 raise

@@ -49,8 +49,8 @@ class Ready:
 class Parts:
     """What drains of one engine share.
 
-    `live` holds the publishers of steps that stream now, `handed` claims taken for a drain that is about to start, both
-    by session.
+    `live` holds the publishers of steps that stream now, `handed` claims taken for a drain that is about to start,
+    `blocked` the context source a session waits for, each by session.
     """
 
     log: Log
@@ -65,6 +65,7 @@ class Parts:
     retries: retry.Plan = field(default_factory=retry.Plan)
     live: dict[str, Publisher] = field(default_factory=dict[str, Publisher])
     handed: dict[str, Held] = field(default_factory=dict[str, Held])
+    blocked: dict[str, str] = field(default_factory=dict[str, str])
 
     def mint(self, prefix: str) -> str:
         """A fresh id."""

@@ -17,18 +17,6 @@ from perdure.log.unit import Unit
 from perdure.store.context import EpochRow
 
 
-class Unavailable(Exception):
-    """A source cannot be read now; it is neither changed nor gone."""
-
-
-class ContextBlocked(errors.PerdureError):
-    """A source of the context cannot be read, and nothing is known to use instead."""
-
-    type = "context-blocked"
-    fault = errors.Fault.ENVIRONMENT
-    remedy = "Make the named source readable; the session goes on by itself."
-
-
 class Source(Protocol):
     """One piece of the context, by name."""
 
@@ -38,7 +26,7 @@ class Source(Protocol):
         ...
 
     async def read(self) -> str | None:
-        """The text now, None if there is none. Raises `Unavailable`."""
+        """The text now, None if there is none. Raises `SourceUnavailable`."""
         ...
 
 
@@ -69,7 +57,7 @@ async def observe(sources: Sequence[Source]) -> Observation:
     for source in sources:
         try:
             value = await source.read()
-        except Unavailable:
+        except errors.SourceUnavailable:
             unavailable.append(source.name)
         else:
             if value is not None:
@@ -86,7 +74,7 @@ def settle(unit: Unit, session_id: str, seen: Observation, message_id: str) -> s
     epoch = unit.tx.context.epoch(session_id)
     if epoch is None:
         if seen.unavailable:
-            raise ContextBlocked(f"Context source {seen.unavailable[0]!r} cannot be read")
+            raise errors.ContextBlocked(f"Context source {seen.unavailable[0]!r} cannot be read")
         baseline = "\n\n".join(seen.values.values())
         seq, _ = unit.tx.events.sequence(session_id)
         unit.tx.context.put_epoch(session_id, EpochRow(baseline, codec.dump(seen.values), seq))

@@ -110,3 +110,10 @@ def _unclaimed(tx: port.Tx, session: rows.SessionRow) -> Status:
     if pending:
         return Status("waiting", "resume: the inputs are not wanted to run yet", pending[0].time_created)
     return Status("idle", since=session.time_updated)
+
+
+def blocked_by(found: Status, source: str | None) -> Status:
+    """The status of a session whose context source this process could not read, as long as it still waits for that."""
+    if source is None or found.status != "running" or found.reason not in {"owner", "context", "next step"}:
+        return found
+    return Status("blocked", source, found.since, None, found.owner)
