@@ -60,7 +60,7 @@ class DateSource:
     clock: clocks.Clock = field(default_factory=clocks.SystemClock)
 
     async def read(self) -> str | None:
-        """The date, such as `Today is Monday, 2026-11-30.`"""
+        """The date in words: weekday and ISO day."""
         today = datetime.fromtimestamp(self.clock.now_ms() / 1000, self.zone)
         return f"Today is {today:%A, %Y-%m-%d}."
 
