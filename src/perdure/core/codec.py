@@ -87,7 +87,7 @@ def load(text: str | bytes, kind: type[T]) -> T:
         decoder = _decoders[kind] = msgspec.json.Decoder(kind)
     try:
         return decoder.decode(text)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         name = getattr(kind, "__name__", str(kind))
         msg = f"Not a stored {name}: {error}"
         raise errors.Undecodable(msg) from error
@@ -99,8 +99,14 @@ def load_object(text: str | None) -> messages.JsonObject | None:
 
 
 def same_json(left: str, right: str) -> bool:
-    """Whether two JSON texts hold deeply equal values; 1 and 1.0 and true are three different values."""
-    return left == right or canonical(msgspec.json.decode(left)) == canonical(msgspec.json.decode(right))
+    """Whether two JSON texts hold deeply equal values; 1 and 1.0 and true are three different values.
+
+    What is no JSON, or nested beyond reading, equals only itself.
+    """
+    try:
+        return left == right or canonical(msgspec.json.decode(left)) == canonical(msgspec.json.decode(right))
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return False
 
 
 # -- events ------------------------------------------------------------------------------------------------------------------
@@ -111,13 +117,15 @@ class Registry:
     latest.
     """
 
-    def __init__(self, definitions: Iterable[type[Any]] = ()) -> None:
-        """Define each of `definitions`."""
+    def __init__(self, definitions: Iterable[type[Any]] = (), older: Iterable[tuple[type[Any], Upcast]] = ()) -> None:
+        """Define each of `definitions`, and the `older` ones with the step of each to the next version."""
         self._classes: dict[tuple[str, int], type[Any]] = {}
         self._upcasts: dict[tuple[str, int], Upcast] = {}
         self._latest: dict[str, int] = {}
         for definition in definitions:
             self.define(definition)
+        for definition, upcast in older:
+            self.define(definition, upcast)
 
     def define(self, cls: type[Any], upcast: Upcast | None = None) -> None:
         """Add a definition; `upcast` turns a value of it into one of the next version.
@@ -156,6 +164,17 @@ class Registry:
             raise errors.InvalidDurableEvent(msg)
         return load(data, cls)
 
+    def stored_type(self, payload: Any) -> str:
+        """The versioned type of a payload. Raises `InvalidDurableEvent` for a class that is not defined here."""
+        cls = payload.__class__
+        if getattr(cls, "aggregate_field", None) is None:
+            msg = "Only durable events enter the log"
+            raise errors.InvalidDurableEvent(msg)
+        if self._classes.get((cls.event_type, cls.event_version)) is not cls:
+            msg = f"Unknown durable event type {versioned(cls)}"
+            raise errors.InvalidDurableEvent(msg)
+        return versioned(cls)
+
     def upcast(self, payload: Any) -> Any:
         """Lift a decoded payload to the latest version of its type."""
         while (version := payload.event_version) < self._latest[payload.event_type]:
@@ -169,7 +188,8 @@ class Registry:
     @staticmethod
     def _key(stored_type: str) -> tuple[str, int]:
         name, _, version = stored_type.rpartition(".")
-        return (name, int(version)) if version.isascii() and version.isdigit() else (stored_type, -1)
+        plain = version.isascii() and version.isdigit() and len(version) < 10 and version == str(int(version))
+        return (name, int(version)) if plain else (stored_type, -1)
 
 
 def versioned(cls: type[Any]) -> str:
@@ -183,11 +203,15 @@ def aggregate_of(payload: Any) -> str:
 
 
 SESSION_FACTS: tuple[type[Any], ...] = typing.get_args(events.Fact)
+OLDER_FACTS: tuple[tuple[type[Any], Upcast], ...] = ()
+"""Definitions of earlier versions, each with the step to the next one. They stay for ever, as the events do."""
+
+_session = Registry(SESSION_FACTS, OLDER_FACTS)  # made at import, so that a duplicate definition is an error there
 
 
 def session_registry() -> Registry:
-    """A registry of the session's own facts."""
-    return Registry(SESSION_FACTS)
+    """The registry of the session's own facts."""
+    return _session
 
 
 # -- messages ----------------------------------------------------------------------------------------------------------------

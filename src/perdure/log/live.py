@@ -25,7 +25,7 @@ from perdure.core import events
 
 Listener = Callable[[events.Event], Awaitable[None]]
 _logger = logging.getLogger("perdure.log")
-_inside: ContextVar[frozenset[str]] = ContextVar("perdure_listener_aggregates", default=frozenset())
+_listening: ContextVar[bool] = ContextVar("perdure_listening", default=False)
 
 BUFFER = 1024
 
@@ -45,7 +45,7 @@ class Follower:
 
     def offer(self, item: events.Event) -> None:
         """Take one announced item; past the limit forget the buffer and read the log again instead."""
-        if isinstance(item, events.Announced) and (self.reread or not self.signals):
+        if self.ended or (isinstance(item, events.Announced) and (self.reread or not self.signals)):
             return
         if len(self.buffer) >= self.limit:
             self.buffer.clear()
@@ -99,6 +99,7 @@ class Subscriber:
         """The next event. Raises `SubscriberOverflow` once the queue has overflowed and is read."""
         event = await self._queue.get()
         if event is None:
+            self._queue.put_nowait(None)
             raise errors.SubscriberOverflow
         return event
 
@@ -113,7 +114,7 @@ class Live:
         self._listeners: list[Listener] = []
         self._typed: list[Subscriber] = []
         self._global: list[Subscriber] = []
-        self._backlog: dict[str, deque[tuple[events.Event, asyncio.Future[None]]]] = {}
+        self._backlog: dict[str, deque[tuple[events.Recorded[Any], asyncio.Future[None]]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     # -- readers come and go -----------------------------------------------------------------------------------------------
@@ -149,12 +150,17 @@ class Live:
 
     # -- announcing --------------------------------------------------------------------------------------------------------
 
-    def announce(self, recorded: Iterable[events.Recorded[Any]]) -> list[asyncio.Future[None]]:
-        """Announce committed facts, in commit order; what must be awaited until every listener has heard them."""
+    def announce(self, recorded: Iterable[events.Recorded[Any]], *, notify: bool = True) -> list[asyncio.Future[None]]:
+        """Announce committed facts, in commit order; what must be awaited until every listener has heard them.
+
+        Followers hear of every commit, listeners and channels only where `notify` says so (LOG-25).
+        """
         waits: list[asyncio.Future[None]] = []
         for event in recorded:
             for follower in (*self._followers.get(event.aggregate_id, ()), *self._everything):
                 follower.offer(event)
+            if not notify:
+                continue
             if self._listeners or event.aggregate_id in self._backlog:
                 waits.append(self._queue(event))
             else:
@@ -162,40 +168,49 @@ class Live:
         return waits
 
     def _queue(self, event: events.Recorded[Any]) -> asyncio.Future[None]:
-        done = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        heard: asyncio.Future[None] = loop.create_future()
         backlog = self._backlog.get(event.aggregate_id)
         if backlog is None:
-            self._backlog[event.aggregate_id] = deque([(event, done)])
-            task = asyncio.get_running_loop().create_task(self._work_off(event.aggregate_id))
+            self._backlog[event.aggregate_id] = deque([(event, heard)])
+            task = loop.create_task(self._work_off(event.aggregate_id))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         else:
-            backlog.append((event, done))
-        return done
+            backlog.append((event, heard))
+        return heard
 
     async def _work_off(self, aggregate_id: str) -> None:
-        """Tell listeners of one aggregate's facts, one after another."""
-        _inside.set(_inside.get() | {aggregate_id})
+        """Tell listeners and channels of one aggregate's facts, one after another."""
+        _listening.set(True)
         backlog = self._backlog[aggregate_id]
-        while backlog:
-            event, done = backlog[0]
-            interrupted = await self._tell(event)
-            self._channels(event)
-            backlog.popleft()
-            if not done.done():
+        try:
+            while backlog:
+                event, heard = backlog[0]
+                interrupted = await self._tell(event)
+                self._channels(event)
+                backlog.popleft()
                 if interrupted:
-                    done.cancel()
-                else:
-                    done.set_result(None)
-        del self._backlog[aggregate_id]
+                    heard.cancel()
+                elif not heard.done():
+                    heard.set_result(None)
+        finally:  # cut short only where the loop itself ends
+            del self._backlog[aggregate_id]
+            for _, heard in backlog:
+                heard.cancel()
 
-    async def _tell(self, event: events.Event) -> bool:
-        """Await every listener, each isolated; whether one of them was cancelled."""
+    async def _tell(self, event: events.Recorded[Any]) -> bool:
+        """Await every listener, each isolated; whether one of them was cancelled (LOG-6)."""
         interrupted = False
         for listener in tuple(self._listeners):
+            if listener not in self._listeners:
+                continue  # one before it made it stop
             try:
                 await listener(event)
             except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if task and task.cancelling():
+                    raise
                 interrupted = True
             except Exception as cause:
                 kind = event.data.event_type
@@ -206,24 +221,28 @@ class Live:
 
     async def signal(self, aggregate_id: str, announced: events.Announced[Any]) -> None:
         """Announce an ephemeral signal; its listeners are fail-fast (LOG-6)."""
-        self.signal_nowait(aggregate_id, announced)
+        self._offer_signal(aggregate_id, announced)
         for listener in tuple(self._listeners):
             await listener(announced)
+        self._channels(announced)
 
     def signal_nowait(self, aggregate_id: str, announced: events.Announced[Any]) -> None:
         """Announce an ephemeral signal to followers and channels only."""
+        self._offer_signal(aggregate_id, announced)
+        self._channels(announced)
+
+    def _offer_signal(self, aggregate_id: str, announced: events.Announced[Any]) -> None:
         for follower in (*self._followers.get(aggregate_id, ()), *self._everything):
             follower.offer(announced)
-        self._channels(announced)
 
     def _channels(self, event: events.Event) -> None:
         for subscriber in (*self._typed, *self._global):
             subscriber.offer(event)
 
     @staticmethod
-    def inside_listener(aggregate_id: str) -> bool:
-        """Whether the running task is a listener of that aggregate: it must not wait for what it publishes to be heard."""
-        return aggregate_id in _inside.get()
+    def inside_listener() -> bool:
+        """Whether a listener is running: what it publishes is announced after it, so it must not wait for that."""
+        return _listening.get()
 
     def ring_all(self) -> None:
         """Another process committed something: every follower looks at the log."""

@@ -61,30 +61,38 @@ class Log:
     # -- writing -----------------------------------------------------------------------------------------------------------
 
     async def transact(
-        self, work: Callable[[Unit], T], *, committed: Callable[[Sequence[events.Recorded[Any]]], None] | None = None
+        self,
+        work: Callable[[Unit], T],
+        *,
+        committed: Callable[[Sequence[events.Recorded[Any]]], None] | None = None,
+        notify: bool = True,
     ) -> T:
         """Run one unit of work, announce what it appended, return what it returned.
 
         `work` is pure but for its unit and may run more than once. `committed` hears what was appended right after the
-        commit, in commit order, before anybody else and whether or not the caller still waits. Raises what `work`
-        raises, and the store's errors; then nothing of the unit is left and nobody was told.
+        commit, in commit order, before anybody else and whether or not the caller still waits; without `notify` then
+        only followers hear of it. Raises what `work` raises, and the store's errors; then nothing of the unit is left
+        and nobody was told.
         """
         now, base_id = self.clock.now_ms(), ids.mint("evt", self._entropy)
         waits: list[asyncio.Future[None]] = []
 
         def run(tx: port.Tx) -> tuple[T, Unit]:
-            unit = Unit(tx, now, base_id, self._projectors)
+            unit = Unit(tx, now, base_id, self.registry, self._projectors)
             return work(unit), unit
 
         def announce(outcome: tuple[T, Unit]) -> None:
-            if committed:
-                committed(outcome[1].appended)
-            waits.extend(self.live.announce(outcome[1].appended))
-            for aggregate_id in outcome[1].removed:
-                self.live.end(aggregate_id)
+            unit = outcome[1]
+            try:
+                if committed:
+                    committed(unit.appended)
+            finally:
+                waits.extend(self.live.announce(unit.appended, notify=notify))
+                for aggregate_id in unit.removed:
+                    self.live.end(aggregate_id)
 
-        result, unit = await self.store.write(run, committed=announce)
-        if waits and not any(self.live.inside_listener(event.aggregate_id) for event in unit.appended):
+        result, _ = await self.store.write(run, committed=announce)
+        if waits and not self.live.inside_listener():
             await asyncio.gather(*waits)
         return result
 
@@ -117,6 +125,9 @@ class Log:
         self, payloads: Sequence[Any], *, event_ids: Sequence[str] | None = None
     ) -> list[events.Recorded[Any]]:
         """Append several facts of one aggregate atomically, with contiguous seqs (LOG-5)."""
+        if any(getattr(payload, "aggregate_field", None) is None for payload in payloads):
+            msg = "Only durable events enter the log"
+            raise errors.InvalidDurableEvent(msg)
         if len({codec.aggregate_of(payload) for payload in payloads}) > 1:
             msg = "publish_many takes events of one aggregate"
             raise errors.InvalidDurableEvent(msg)
@@ -190,20 +201,19 @@ class Log:
                     yield item
 
     async def _pages(
-        self, aggregate_id: str, after: int, end: int | None, page: int
+        self, aggregate_id: str, after: int, end: int, page: int
     ) -> AsyncGenerator[events.Recorded[Any], None]:
-        """Facts from the database after `after`, to `end` or to whatever the end is."""
-        cursor = after
-        while end is None or cursor < end:
-            limit = page if end is None else min(page, end - cursor)
+        """Facts from the database after `after`, to `end`."""
+        while after < end:
+            limit = min(page, end - after)
             found = await self.store.read(
-                lambda tx, cursor=cursor, limit=limit: tx.events.page(aggregate_id, cursor, limit)
+                lambda tx, after=after, limit=limit: tx.events.page(aggregate_id, after, limit)
             )
             for row in found:
                 yield self.recorded(row)
             if len(found) < limit:
-                return
-            cursor = found[-1].seq
+                return  # removed meanwhile
+            after = found[-1].seq
 
     async def _tail(
         self, follower: live.Follower, aggregate_id: str, cursor: int, page: int
@@ -213,10 +223,13 @@ class Log:
             if follower.reread:
                 follower.reread = False
                 follower.buffer.clear()
-                async with aclosing(self._pages(aggregate_id, cursor, None, page)) as missed:
+                last = await self.last_seq(aggregate_id)
+                async with aclosing(self._pages(aggregate_id, cursor, last, page)) as missed:
                     async for event in missed:
                         cursor = event.seq
                         yield event
+                if cursor > last:
+                    return  # another process removed the aggregate
             while follower.buffer and not follower.reread:
                 item = follower.buffer.popleft()
                 if isinstance(item, events.Announced):

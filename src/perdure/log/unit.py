@@ -28,6 +28,7 @@ class Unit:
     tx: port.Tx
     now: int
     base_id: str
+    registry: codec.Registry
     projectors: Sequence[Projector]
     appended: list[events.Recorded[Any]] = field(default_factory=list[events.Recorded[Any]])
     removed: list[str] = field(default_factory=list[str])
@@ -45,28 +46,31 @@ class Unit:
         Raises `InvalidDurableEvent` where the id is in the log already, and whatever a projector or the hook raises;
         the whole unit is then rolled back.
         """
+        stored_type = self.registry.stored_type(payload)
         aggregate_id = codec.aggregate_of(payload)
         chosen = event_id or self._fresh_id()
         seq = self.tx.events.next_seq(aggregate_id)
-        recorded = events.Recorded(chosen, aggregate_id, seq, self.now, payload, metadata)
-        self.store(recorded, hook)
+        latest: Any = self.registry.upcast(payload)
+        recorded = events.Recorded(chosen, aggregate_id, seq, self.now, latest, metadata)
+        text = codec.dump(payload)
+        self.record(recorded, stored_type, text, codec.dump_optional(metadata), hook)
         return recorded
 
-    def store(self, recorded: events.Recorded[Any], hook: CommitHook | None = None) -> None:
-        """Project a numbered fact and store it."""
+    def record(
+        self,
+        recorded: events.Recorded[Any],
+        stored_type: str,
+        data: str,
+        metadata: str | None,
+        hook: CommitHook | None = None,
+    ) -> None:
+        """Project a numbered fact and store it with the JSON text given. What is projected is the latest version."""
         for project in self.projectors:
             project(self.tx, recorded)
         if hook:
             hook(self.tx, recorded.seq)
         row = rows.EventRow(
-            recorded.id,
-            recorded.aggregate_id,
-            recorded.seq,
-            codec.versioned(recorded.data.__class__),
-            recorded.created,
-            codec.dump(recorded.data),
-            codec.dump_optional(recorded.metadata),
-            -1,
+            recorded.id, recorded.aggregate_id, recorded.seq, stored_type, recorded.created, data, metadata
         )
         if self.tx.events.append(row) is None:
             raise duplicate_id(self.tx, recorded.id)

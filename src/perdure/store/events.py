@@ -16,8 +16,8 @@ class EventRow:
     type: str
     created: int
     data: str
-    metadata: str | None
-    position: int
+    metadata: str | None = None
+    position: int = -1
 
 
 class Events:
