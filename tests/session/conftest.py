@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import itertools
+import shutil
 
 import pytest
 
@@ -10,6 +11,7 @@ from perdure import Agent, Perdure, config
 from perdure.core import events, transcript
 from perdure.engine.engine import World
 from perdure.models import scripted
+from perdure.store import sqlite
 from perdure.testing.fake_clock import FakeClock
 
 LEASE_MS = 30_000
@@ -111,10 +113,23 @@ def clock():
     return FakeClock()
 
 
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory):
+    """A database with its schema and nothing in it, made once."""
+    path = tmp_path_factory.mktemp("empty") / "perdure.db"
+
+    async def make() -> None:
+        await (await sqlite.SqliteStore.open(path)).close()
+
+    asyncio.run(make())
+    return path
+
+
 @pytest.fixture
-async def nodes(tmp_path, clock):
+async def nodes(tmp_path, clock, empty_database):
     """A starter of engines on one file; with `deaf=True` one that starts nothing by itself."""
     started: list[Node] = []
+    shutil.copy(empty_database, tmp_path / "perdure.db")
     numbers = itertools.count()
 
     async def start(replies=(), *, tools=(), deaf=False, own_clock=None, agents=None, **settings):
