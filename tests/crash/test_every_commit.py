@@ -1,6 +1,7 @@
 """A real process is killed at every edge of every commit of a conversation, and what the next one makes of it is checked.
 
-The conversation (`victim.py`): a prompt whose turn calls one `write` tool, and a second prompt queued behind it.
+The conversation (`victim.py`): a prompt whose turn calls a `write` and a `read` tool side by side, and a second prompt
+queued behind it.
 """
 
 import itertools
@@ -145,10 +146,11 @@ def executions_closed(left: Left) -> None:
 def effects_at_most_once(left: Left, conversation: Conversation) -> None:
     """No call has its effect twice, a call that succeeded had it, and none had it before its call was durable (REC-8)."""
     done = [line.split()[0] for line in conversation.ledger_lines()]
-    called = [one.call_id for one in left.facts(events.ToolCalled)]
+    called = {one.call_id: one.name for one in left.facts(events.ToolCalled)}
     succeeded = [one.call_id for one in left.facts(events.ToolSucceeded)]
     assert len(done) <= 1
-    assert set(succeeded) <= set(done) <= set(called)
+    assert len(called) == len(left.facts(events.ToolCalled)), "no call is made twice"
+    assert {one for one in succeeded if called[one] == "refund"} <= set(done) <= set(called)
 
 
 def answered(left: Left) -> None:

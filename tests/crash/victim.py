@@ -64,6 +64,12 @@ def agent(life: Life, say: Callable[[str], None]) -> Agent:
             life.die()
         return f"refunded order {order}"
 
+    @tool(effect="read")
+    async def look(order: str) -> str:
+        """Look an order up."""
+        await asyncio.sleep(0.05)  # so that the refund beside it settles first, in a commit of its own
+        return f"order {order} was paid"
+
     def reply(asked: request.Request) -> scripted.Reply:
         for problem in pairing.problems(openai_request.body(asked)["messages"]):
             say(f"violation {problem}")
@@ -75,9 +81,10 @@ def agent(life: Life, say: Callable[[str], None]) -> Agent:
         if any(isinstance(one, request.ResultMessage) for one in asked.messages):
             return [scripted.Text("It is refunded, as far as I can see.")]
         pause = scripted.Delay(0.25)  # long enough for a draft
-        return [scripted.Text("Let me"), pause, scripted.Text(" see."), scripted.Call("refund", {"order": "7"})]
+        calls = [scripted.Call("refund", {"order": "7"}), scripted.Call("look", {"order": "7"})]
+        return [scripted.Text("Let me"), pause, scripted.Text(" see."), *calls]
 
-    return Agent("support", model=scripted.ScriptedModel(reply), tools=[refund])
+    return Agent("support", model=scripted.ScriptedModel(reply), tools=[refund, look])
 
 
 async def live(life: Life, say: Callable[[str], None]) -> None:
