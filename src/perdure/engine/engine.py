@@ -59,8 +59,7 @@ class Engine:
     ) -> None:
         """Check what was declared; opens nothing. Raises `ConfigError`, `UnknownModel`."""
         self.settings, self.world = settings, world or World()
-        self.epoch = ids.mint("epoch", self.world.entropy)
-        self.owner_id = owner.mint(self.world.entropy)
+        self.epoch = self.owner_id = ""
         self.models = catalogue.Catalogue(config.provider_key, own_models)
         self.agents = {one.name: self._ready(one) for one in declared}
         if len(self.agents) < len(declared):
@@ -78,6 +77,9 @@ class Engine:
         """Open tools and database, recover what dead owners left, begin to sweep. Raises `StoreUnusable`,
         `SchemaTooNew`, `ConfigError`.
         """
+        # Here and not before: a process may fork between declaring an engine and starting it.
+        self.epoch = ids.mint("epoch", self.world.entropy)
+        self.owner_id = owner.mint(self.world.entropy)
         if self.world.seam == "thread" and (ended := processes.end_leftovers(owner.is_dead)):
             _logger.warning("ended processes of a dead owner's tools", extra={"count": ended})
         await self._toolsets.start(self.owner_id)
