@@ -60,7 +60,8 @@ def _copy_one(unit: Unit, registry: codec.Registry, row: EventRow, child_id: str
         payload = dataclasses.replace(payload, forked_from=origin)
     seq = unit.tx.events.next_seq(child_id)
     metadata = codec.load_object(row.metadata)
-    unit.store(events.Recorded(derive(child_id, row.id), child_id, seq, row.created, payload, metadata))
+    copied = events.Recorded(derive(child_id, row.id), child_id, seq, row.created, payload, metadata)
+    unit.record(copied, codec.versioned(payload.__class__), codec.dump(payload), row.metadata)
 
 
 def rewrite(payload: Any, child_id: str) -> Any:
