@@ -7,6 +7,7 @@ import apsw
 import pytest
 
 from perdure import errors
+from perdure.core import events
 from perdure.store import sqlite_threads
 from perdure.store.sqlite import SqliteStore
 from perdure.testing.fault_vfs import Fault
@@ -43,6 +44,17 @@ async def store(tmp_path, gate, disk):
     yield store
     gate.open.set()
     await store.close()
+
+
+def counted(work):
+    """The work, and how often it ran."""
+    runs = []
+
+    def wrapped(tx):
+        runs.append(1)
+        return work(tx)
+
+    return wrapped, runs
 
 
 async def together(store, gate, works):
@@ -107,18 +119,21 @@ async def test_a_failing_unit_costs_its_batch_nothing_log_13(store, gate, build)
     assert await store.read(build.ids) == ["evt_1", "evt_2"]
 
 
+async def test_a_dangling_reference_costs_its_batch_nothing_log_13(store, gate, build):
+    """It would otherwise be found by COMMIT, for all members."""
+
+    def dangling(tx):
+        build.session(tx)
+        recovered = events.StepRecovered(session_id="ses_1", execution_id="exe_1", phase="safe")
+        tx.recoveries.insert(recovered, "msg_nowhere", 1)
+
+    other, runs = counted(build.append("evt_1"))
+    outcomes = await together(store, gate, [other, dangling, build.append("evt_2")])
+    assert [type(one) for one in outcomes] == [int, errors.Defect, int]
+    assert gate.count("after_commit") == len(runs) == 1
+
+
 # -- a transaction that vanishes under a unit ----------------------------------------------------------------------------
-
-
-def counted(work):
-    """The work, and how often it ran."""
-    runs = []
-
-    def wrapped(tx):
-        runs.append(1)
-        return work(tx)
-
-    return wrapped, runs
 
 
 async def test_when_the_transaction_vanishes_innocent_units_run_again_log_13(store, gate, build):
