@@ -89,6 +89,8 @@ def _step_started(view: View, recorded: Recorded) -> list[Change]:
     current = newest if newest and newest.time.completed is None else None
     if current and current.id == fact.assistant_message_id:
         return [Update(replace(current, retry=None))]
+    if isinstance(view.message(fact.assistant_message_id), messages.Assistant):
+        return []
     fresh = messages.Assistant(fact.assistant_message_id, recorded.seq, _now(recorded), fact.agent, fact.model)
     superseded: list[Change] = []
     if current:
@@ -252,7 +254,7 @@ def _called(view: View, recorded: Recorded) -> list[Change]:
 def _approval_requested(view: View, recorded: Recorded) -> list[Change]:
     fact: events.ToolApprovalRequested = recorded.data
     found = _tool(view, recorded, "approval_requested")
-    if not found:
+    if not found or found[1].approval:
         return []
     part = replace(found[1], approval=messages.Approval(fact.input, fact.deadline))
     return [PutPart(fact.assistant_message_id, found[0], part)]

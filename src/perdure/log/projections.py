@@ -8,11 +8,12 @@ only what would be a lie), claims and drafts (operational, never made by a proje
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from perdure import errors, ids
-from perdure.core import codec, events, fold, messages, view
-from perdure.store import port
+from perdure.core import codec, events, fold, lifecycle, messages, projection, view
+from perdure.store import inbox, port
 
 Recorded = events.Recorded[Any]
 Projector = Callable[[port.Tx, Recorded], None]
@@ -55,11 +56,11 @@ def project(tx: port.Tx, recorded: Recorded) -> None:
         return
     session_id = recorded.aggregate_id
     changes = fold.changes(RowView(tx, session_id), recorded)
+    rule = ROWS.get(kind)
+    if rule and (changes or kind not in projection.ONLY_IF_TAKEN):
+        rule(tx, recorded)
     for change in changes:
         _apply(tx, session_id, change)
-    rule = ROWS.get(kind)
-    if rule:
-        rule(tx, recorded)
     usage = _USAGE.get(kind)
     if usage and (changes or usage == "always"):
         _count(tx, recorded)
@@ -70,12 +71,21 @@ def _apply(tx: port.Tx, session_id: str, change: view.Change) -> None:
         tx.messages.put_part(session_id, change.message_id, change.ordinal, change.part)
     elif isinstance(change, view.Update):
         tx.messages.update(change.message)
-    elif not tx.messages.insert(session_id, change.message):
+    elif not tx.messages.insert(session_id, change.message) and not _known(tx, session_id, change.message):
         msg = f"Message id {change.message.id} is already taken"
         raise errors.LifecycleConflict(msg)
 
 
-_USAGE: dict[type[Any], str] = {events.StepEnded: "changed", events.StepFailed: "changed", events.UsageRecorded: "always"}
+def _known(tx: port.Tx, session_id: str, message: messages.Message) -> bool:
+    """Whether that very message is there already, so that a fact projected again changes nothing (IN-9)."""
+    return tx.messages.owner(message.id) == session_id and tx.messages.get(message.id) == message
+
+
+_USAGE: dict[type[Any], str] = {
+    events.StepEnded: "changed",
+    events.StepFailed: "changed",
+    events.UsageRecorded: "always",
+}
 
 
 def _count(tx: port.Tx, recorded: Recorded) -> None:
@@ -134,13 +144,26 @@ def _admitted(tx: port.Tx, recorded: Recorded) -> None:
         raise errors.LifecycleConflict(msg)
 
 
+def _own(tx: port.Tx, recorded: Recorded, message_id: str) -> inbox.InputRow | None:
+    """The input a fact names, if it is one of the fact's own session."""
+    row = tx.inbox.get(message_id)
+    return row if row and row.session_id == recorded.aggregate_id else None
+
+
+def _moved(row: inbox.InputRow, move: str) -> bool:
+    state = "pending" if row.pending else ("settled" if row.outcome else "running")
+    return lifecycle.advance(lifecycle.INPUT, state, move) is not None
+
+
 def _execution_requested(tx: port.Tx, recorded: Recorded) -> None:
-    message_id = recorded.data.message_id
-    tx.inbox.count_request(message_id)
-    if tx.recoveries.of_continuation(message_id):
-        tx.recoveries.arm(message_id)
-    else:
-        tx.inbox.request(message_id)
+    row = _own(tx, recorded, recorded.data.message_id)
+    if row is None:
+        return
+    tx.inbox.count_request(row.id)
+    if tx.recoveries.of_continuation(row.id) is None:
+        tx.inbox.request(row.id)
+    elif row.pending:
+        tx.recoveries.arm(row.id)
 
 
 def _promoted(tx: port.Tx, recorded: Recorded) -> None:
@@ -174,6 +197,9 @@ def _promoted(tx: port.Tx, recorded: Recorded) -> None:
 
 def _withdrawn(tx: port.Tx, recorded: Recorded) -> None:
     fact: events.PromptWithdrawn = recorded.data
+    row = _own(tx, recorded, fact.message_id)
+    if row is None or not _moved(row, "withdrawn"):
+        return
     tx.inbox.settle(fact.message_id, fact.reason, fact.error, recorded.seq)
     if target := tx.inbox.target_of(fact.message_id):
         tx.inbox.settle(target.id, fact.reason, fact.error, recorded.seq)
@@ -181,12 +207,19 @@ def _withdrawn(tx: port.Tx, recorded: Recorded) -> None:
 
 
 def _delivery_changed(tx: port.Tx, recorded: Recorded) -> None:
-    tx.inbox.set_delivery(recorded.data.message_id, recorded.data.delivery)
+    if row := _own(tx, recorded, recorded.data.message_id):
+        tx.inbox.set_delivery(row.id, recorded.data.delivery)
 
 
 def _retried(tx: port.Tx, recorded: Recorded) -> None:
     fact: events.PromptRetried = recorded.data
-    tx.inbox.reopen(fact.message_id, fact.retry_message_id, wake_pending=fact.retry_message_id is None)
+    row, by = _own(tx, recorded, fact.message_id), fact.retry_message_id
+    if row is None or row.outcome is None or (by is None) is not (row.promoted_seq is None):
+        return
+    if by and tx.inbox.target_of(by):
+        msg = f"Message id {by} is already taken"
+        raise errors.LifecycleConflict(msg)
+    tx.inbox.reopen(row.id, by, wake_pending=by is None)
 
 
 # -- execution ---------------------------------------------------------------------------------------------------------------
@@ -200,6 +233,10 @@ def _execution_started(tx: port.Tx, recorded: Recorded) -> None:
 
 
 def _interrupt_requested(tx: port.Tx, recorded: Recorded) -> None:
+    named: str | None = recorded.data.execution_id
+    session = tx.sessions.get(recorded.aggregate_id) if named else None
+    if session and session.execution_id not in {None, named}:
+        return
     tx.inbox.clear_wakes(recorded.aggregate_id, recorded.seq)
 
 
@@ -215,7 +252,9 @@ def _execution_ended(tx: port.Tx, recorded: Recorded) -> None:
     fact: events.ExecutionEnded = recorded.data
     tx.sessions.close_execution(fact.session_id, fact.execution_id, recorded.created)
     for message_id in fact.message_ids:
-        tx.inbox.settle(message_id, fact.outcome, fact.error, recorded.seq)
+        row = _own(tx, recorded, message_id)
+        if row and _moved(row, "settled"):
+            tx.inbox.settle(message_id, fact.outcome, fact.error, recorded.seq)
     tx.approvals.close(fact.session_id)
 
 
@@ -226,8 +265,14 @@ def _step_interrupted(tx: port.Tx, recorded: Recorded) -> None:
 def _step_recovered(tx: port.Tx, recorded: Recorded) -> None:
     fact: events.StepRecovered = recorded.data
     tx.sessions.close_execution(fact.session_id, fact.execution_id, recorded.created)
-    tx.recoveries.insert(fact, ids.continue_message(fact.execution_id), recorded.created)
     tx.approvals.close(fact.session_id)
+    amid = fact.assistant_message_id
+    if amid and tx.messages.owner(amid) != fact.session_id:
+        fact = replace(fact, assistant_message_id=None)
+    newest = tx.messages.newest_assistant(fact.session_id)
+    inserted = tx.recoveries.insert(fact, ids.continue_message(fact.execution_id), recorded.created)
+    if inserted and newest and newest.retry and newest.time.completed is None:
+        tx.recoveries.set_back_off(fact.execution_id, newest.retry.at, newest.retry.attempt)
 
 
 # -- approvals ---------------------------------------------------------------------------------------------------------------
