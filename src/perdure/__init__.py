@@ -9,20 +9,26 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from perdure.version import VERSION as __version__
+from perdure.version import VERSION
 
 if TYPE_CHECKING:
-    from perdure.agent import Agent, Tool, ToolContext, tool
+    from perdure.agent import Agent, Tool, ToolContext, ToolError, ToolResult, tool
     from perdure.core.events import Policy
     from perdure.engine.perdure import Part, Perdure, Session
     from perdure.errors import PerdureError
     from perdure.session.sources import DateSource, FileSource, FunctionSource
+    from perdure.tools.local.toolset import local_toolset
+    from perdure.tools.mcp import mcp
 
+
+__version__ = VERSION
 
 _HOMES = {
     "Agent": "perdure.agent",
     "Tool": "perdure.agent",
     "ToolContext": "perdure.agent",
+    "ToolError": "perdure.agent",
+    "ToolResult": "perdure.agent",
     "tool": "perdure.agent",
     "Policy": "perdure.core.events",
     "DateSource": "perdure.session.sources",
@@ -32,6 +38,8 @@ _HOMES = {
     "Perdure": "perdure.engine.perdure",
     "Session": "perdure.engine.perdure",
     "PerdureError": "perdure.errors",
+    "local_toolset": "perdure.tools.local.toolset",
+    "mcp": "perdure.tools.mcp",
 }
 
 __all__ = [
@@ -46,7 +54,11 @@ __all__ = [
     "Session",
     "Tool",
     "ToolContext",
+    "ToolError",
+    "ToolResult",
     "__version__",
+    "local_toolset",
+    "mcp",
     "tool",
 ]
 
