@@ -249,6 +249,7 @@ class Race:
         raise AssertionError("the follower ended")
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(case=CASES)
 @pytest.mark.parametrize("store", ["inline"], indirect=True)

@@ -1,0 +1,226 @@
+"""JSON both ways: what is left out, what is refused, when two texts are equal, and the registry of definitions."""
+
+import dataclasses
+import importlib
+import itertools
+import types
+import typing
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perdure import errors
+from perdure.core import codec, events, messages
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), max_size=5), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+def declared(version, *fields, event_type="test.thing"):
+    """A durable definition made on the spot."""
+    made = type("Made", (), {"__annotations__": {"thread": str, **dict.fromkeys(fields, str)}, "__module__": __name__})
+    return events.durable(event_type, version=version, aggregate="thread")(made)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations([1, 2, 10])))
+def test_the_latest_is_the_highest_version_in_any_order_of_declaration_log_11(order):
+    classes = {version: declared(version) for version in order}
+    registry = codec.Registry(classes.values())
+    assert registry.latest("test.thing") is classes[10]
+    assert [type(registry.decode(f"test.thing.{version}", '{"thread":"a"}')) for version in order] == [
+        classes[version] for version in order
+    ]
+
+
+def test_a_duplicate_definition_is_an_error_log_11():
+    with pytest.raises(errors.Defect):
+        codec.Registry([declared(1), declared(1)])
+    with pytest.raises(errors.Defect):
+        codec.Registry([declared(2)], [(declared(2), lambda old: old)])
+
+
+def test_a_duplicate_among_the_sessions_facts_is_an_error_at_import_log_11(monkeypatch):
+    twice = events.Fact | declared(1, event_type="session.created")
+    monkeypatch.setattr(events, "Fact", twice)
+    before = dict(vars(codec))
+    try:
+        with pytest.raises(errors.Defect, match=r"session\.created\.1 is defined twice"):
+            importlib.reload(codec)
+    finally:
+        vars(codec).update(before)
+
+
+def test_only_what_was_declared_durable_can_be_defined_log_11():
+    for cls in (events.TextDelta, messages.Tokens, int):
+        with pytest.raises(errors.Defect):
+            codec.Registry([cls])
+
+
+def test_an_old_event_is_lifted_step_by_step_to_the_latest_log_11():
+    one, two, three = declared(1, "a"), declared(2, "b"), declared(3, "c")
+    registry = codec.Registry(
+        [three],
+        [
+            (two, lambda old: three(thread=old.thread, c=old.b + "3")),
+            (one, lambda old: two(thread=old.thread, b=old.a + "2")),
+        ],
+    )
+    stored = registry.decode("test.thing.1", '{"thread":"t","a":"1"}')
+    assert stored == one(thread="t", a="1")
+    assert registry.upcast(stored) == three(thread="t", c="123")
+    assert registry.upcast(three(thread="t", c="x")) == three(thread="t", c="x")
+
+
+def test_an_old_version_without_a_step_is_a_defect_log_11():
+    registry = codec.Registry([declared(2), declared(1)])
+    with pytest.raises(errors.Defect):
+        registry.upcast(registry.decode("test.thing.1", '{"thread":"a"}'))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        ".",
+        "1",
+        "session.created",
+        "session.created.",
+        "session.created.01",
+        "session.created.+1",
+        "session.created.1.1",
+        "session.created.\u0661",
+        "x.1",
+        "session.created." + "1" * 5_000,
+    ],
+)
+def test_a_type_that_is_not_defined_is_refused_by_name_log_11(name):
+    registry = codec.session_registry()
+    assert name not in registry
+    with pytest.raises(errors.InvalidDurableEvent):
+        registry.decode(name, "{}")
+
+
+def test_ephemeral_types_are_no_durable_ones_log_11():
+    durable = {definition.event_type for definition in codec.session_registry()}
+    ephemeral = [signal.event_type for signal in typing.get_args(events.Signal)]
+    assert len(ephemeral) == len(set(ephemeral))
+    assert durable & set(ephemeral) == set()
+
+
+def dataclasses_below(*roots):
+    """Every dataclass that a value of these may hold, and they themselves."""
+    found, todo = set(), list(roots)
+    while todo:
+        one = todo.pop()
+        if dataclasses.is_dataclass(one) and one not in found:
+            found.add(one)
+            todo += typing.get_type_hints(one).values()
+        todo += typing.get_args(one)
+    return found
+
+
+def test_every_optional_field_of_facts_signals_and_messages_is_none_by_default_log_11():
+    roots = dataclasses_below(events.Fact, events.Signal, messages.Message, messages.Part)
+    assert {events.SessionCreated, messages.Failure, messages.Assistant, messages.Pending, events.Policy} < roots
+    wrong = [
+        f"{cls.__name__}.{field.name}"
+        for cls in roots
+        for field in dataclasses.fields(cls)
+        if type(None) in typing.get_args(typing.get_type_hints(cls)[field.name]) and field.default is not None
+    ]
+    assert wrong == []
+
+
+def test_a_field_that_is_none_is_left_out_and_comes_back_as_none():
+    fact = events.ToolFailed(
+        session_id="s", assistant_message_id="m", call_id="c", error=messages.Failure("x", "y"), content=({"a": None},)
+    )
+    text = codec.dump(fact)
+    assert text == (
+        '{"session_id":"s","assistant_message_id":"m","call_id":"c","error":{"type":"x","message":"y"},'
+        '"content":[{"a":null}]}'
+    )
+    assert codec.load(text, events.ToolFailed) == fact
+
+
+def test_a_field_that_a_newer_program_added_is_passed_over():
+    assert codec.load('{"session_id":"s","later":{"x":[1]}}', events.SessionDeleted) == events.SessionDeleted(
+        session_id="s"
+    )
+
+
+@given(JSON)
+def test_json_comes_back_as_it_went(value):
+    assert codec.load(codec.dump({"v": value}), dict) == {"v": value}
+
+
+@given(JSON, st.randoms())
+def test_equality_of_texts_ignores_order_and_spacing_and_nothing_else_log_22(value, random):
+    def shuffled(one):
+        if isinstance(one, dict):
+            items = list(one.items())
+            random.shuffle(items)
+            return {key: shuffled(item) for key, item in items}
+        return [shuffled(item) for item in one] if isinstance(one, list) else one
+
+    text = codec.dump(value)
+    assert codec.same_json(text, codec.dump(shuffled(value)))
+    assert codec.same_json(text, f" {text}\n")
+    assert not codec.same_json(text, codec.dump([value]))
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [("1", "1.0"), ("1", "true"), ("0", "false"), ("0", "null"), ('""', "null"), ("[]", "{}"), ("0.0", "-0.0"),
+     ("9007199254740993", "9007199254740992"), ("9007199254740993", "9007199254740993.0"), ("[1,2]", "[2,1]"),
+     ('"a"', '"A"'), ('"\\u00e9"', '"e\\u0301"'), ('{"a":null}', "{}"), ("{", "{}"), ("", "null"), ("NaN", "nan")],
+)  # fmt: skip
+def test_values_that_look_alike_are_not_equal_log_22(left, right):
+    assert not codec.same_json(left, right)
+    assert not codec.same_json(right, left)
+    assert codec.same_json(left, left)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '"\udc80"', "[" * 100_000 + "]" * 100_000])
+def test_what_cannot_be_read_equals_only_itself_log_22(text):
+    assert codec.same_json(text, text)
+    assert not codec.same_json(text, text + " ")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "[]", '{"session_id":1}', "[" * 100_000, '"\udc80"', '{"session_id":"\\ud800"}']
+)
+def test_what_cannot_be_decoded_is_a_typed_error(text):
+    with pytest.raises(errors.Undecodable):
+        codec.load(text, events.SessionDeleted)
+
+
+def deep():
+    value = {}
+    for _ in range(50_000):
+        value = {"x": value}
+    return value
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: "\ud800", lambda: {"a": "\udfff"}, object, lambda: {"a": {1: 2, "b": 3}.keys()}, deep]
+)
+def test_what_json_cannot_hold_is_the_callers_error_sec_2(make):
+    with pytest.raises(errors.InvalidInput):
+        codec.dump(make())
+
+
+def test_session_facts_are_all_in_the_registry_log_11():
+    assert isinstance(events.Fact, types.UnionType)
+    assert set(codec.session_registry()) >= set(typing.get_args(events.Fact))
