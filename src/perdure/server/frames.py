@@ -35,9 +35,16 @@ class Frames:
 def frame(event: events.Event) -> bytes:
     """An event as a frame: `id` is the seq of a durable one, `event` its type."""
     number = f"id: {event.seq}\n" if isinstance(event, events.Recorded) else ""
-    return f"{number}event: {event.data.event_type}\ndata: {wire.event(event)}\n\n".encode()
+    return f"{number}event: {event.data.event_type}\ndata: {_line(wire.event(event))}\n\n".encode()
 
 
 def note(name: str, value: object) -> bytes:
     """A frame that is no event of the log: hello, synced, problem."""
-    return f"event: {name}\ndata: {codec.dump(value)}\n\n".encode()
+    return f"event: {name}\ndata: {_line(codec.dump(value))}\n\n".encode()
+
+
+def _line(text: str) -> str:
+    """JSON as one line for every client, those too that take Unicode's own line ends for ends of lines."""
+    if text.isascii():
+        return text
+    return text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029").replace("\x85", "\\u0085")

@@ -57,8 +57,7 @@ class Gate:
     @staticmethod
     async def _answer(response: Response, scope: Scope, receive: Receive, send: Send, *, started: bool) -> None:
         if not started:
-            # The rest of a body that was refused stays unread, so the connection cannot be used again.
-            response.headers["Connection"] = "close"
+            # The server reads and forgets the rest of a refused body, so that the client gets to read the answer.
             await response(scope, receive, send)
 
     async def _admit(self, scope: Scope, receive: Receive) -> Receive:

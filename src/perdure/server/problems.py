@@ -46,6 +46,8 @@ STATUS: dict[type[errors.PerdureError], int] = {
     errors.StoreFailed: 500,
     errors.StoreCorrupt: 500,
     errors.ModelError: 502,
+    errors.SourceUnavailable: 503,
+    errors.ContextBlocked: 503,
     errors.Defect: 500,
 }
 _HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}

@@ -6,6 +6,7 @@ Lives here: shapes and their limits, and turning parts into the engine's. Not he
 
 from __future__ import annotations
 
+import base64
 from typing import Annotated, Any, Literal, Self
 
 import pydantic
@@ -52,7 +53,7 @@ class Part(_Body):
 
     type: Literal["text", "image", "file"]
     text: str | None = None
-    data: pydantic.Base64Bytes | None = None
+    data: Annotated[str, pydantic.Field(json_schema_extra={"contentEncoding": "base64"})] | None = None
     mime: Word | None = None
     name: Word | None = None
 
@@ -62,6 +63,14 @@ class Part(_Body):
         if (self.type == "text") != (self.text is not None) or (self.type == "text") == (self.data is not None):
             raise ValueError("a text part has text, an image or file has data")
         return self
+
+    def engine_part(self) -> embedded.Part:
+        """What the engine takes. Raises `InvalidInput` for data that is no base64."""
+        try:
+            data = None if self.data is None else base64.b64decode(self.data, validate=True)
+        except ValueError:
+            raise errors.InvalidInput("parts: data is not base64") from None
+        return embedded.Part(self.type, self.text, data, self.mime, self.name)
 
 
 class SendPrompt(_Body):
@@ -79,7 +88,7 @@ class SendPrompt(_Body):
             raise errors.InvalidInput("Give either text or parts")
         if self.parts is None:
             return self.text or ""
-        return [embedded.Part(one.type, one.text, one.data, one.mime, one.name) for one in self.parts]
+        return [one.engine_part() for one in self.parts]
 
 
 class ChangePrompt(_Body):

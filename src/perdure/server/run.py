@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import signal
 import socket
+import struct
 from collections.abc import Callable, Generator
 from typing import Any, cast
 
@@ -32,6 +33,14 @@ async def run(
 
     Returns the signal. Raises what starting the engine raises, and then nothing was served.
     """
+    serving = server(app, ready, access_log=access_log)
+    async with app.router.lifespan_context(app):
+        await serving.serve([listening])
+    return serving.stopped_by
+
+
+def server(app: FastAPI, ready: Callable[[], None], *, access_log: bool = False) -> PatientServer:
+    """A server of the app, whose engine is started and stopped elsewhere."""
     settings = uvicorn.Config(
         app,
         http=LendingProtocol,
@@ -42,10 +51,7 @@ async def run(
         server_header=False,
         timeout_graceful_shutdown=1,
     )
-    server = PatientServer(settings, app.state.serving, ready)
-    async with app.router.lifespan_context(app):
-        await server.serve([listening])
-    return server.stopped_by
+    return PatientServer(settings, app.state.serving, ready)
 
 
 class PatientServer(uvicorn.Server):
@@ -96,8 +102,14 @@ class LendingProtocol(H11Protocol):
         super().connection_made(transport)
         inner: Any = self.app
 
+        def abort() -> None:
+            """Reset the connection, so that not even the system keeps what was not read."""
+            accepted: socket.socket = transport.get_extra_info("socket")
+            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            transport.abort()
+
         async def lending(scope: Scope, receive: Receive, send: Send) -> None:
-            scope.setdefault("extensions", {})[sse.ABORT] = transport.abort
+            scope.setdefault("extensions", {})[sse.ABORT] = abort
             await inner(scope, receive, send)
 
         self.app = cast("Any", lending)

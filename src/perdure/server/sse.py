@@ -57,6 +57,7 @@ class EventStream(Response):
             abort: Callable[[], None] | None = scope.get("extensions", {}).get(ABORT)
             if abort:
                 abort()
+                await self._left(receive)
 
     def _bounded(self, send: Send) -> Send:
         async def bounded(message: Message) -> None:
