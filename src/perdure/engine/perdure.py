@@ -25,7 +25,7 @@ from perdure.store.approvals import ApprovalRow
 from perdure.store.inbox import InputRow
 from perdure.store.sessions import SessionRow
 
-SETTLING = (events.ExecutionEnded, events.PromptWithdrawn)
+SETTLING = (events.ExecutionEnded, events.PromptWithdrawn, events.ExecutionInterruptRequested)
 
 
 class Perdure:
@@ -254,9 +254,11 @@ class Session:
 
     async def change_delivery(self, message_id: str, delivery: messages.Delivery) -> Receipt:
         """Deliver a waiting prompt otherwise. Raises `PromptNotFound`, `LifecycleConflict`."""
-        return await self._engine.log.transact(
+        receipt = await self._engine.log.transact(
             lambda unit: admission.change_delivery(unit, self.id, message_id, delivery)
         )
+        self._engine.ring(self.id)  # a steer may go where a queued input had to wait
+        return receipt
 
     async def retry(self, message_id: str) -> Receipt:
         """Run a failed or interrupted prompt again. Raises `PromptNotFound`, `LifecycleConflict`."""
@@ -295,7 +297,7 @@ class Session:
         return await self._engine.compact(self.id)
 
     async def wait(self, message_id: str | None = None, *, timeout: float | None = None) -> Receipt | None:
-        """Wait until a prompt is settled and give its receipt; without an id, until the session is idle.
+        """Wait until a prompt is settled and give its receipt; without an id, until nothing is owed in the session.
 
         `timeout` in seconds; on time-out the receipt as it is. Raises `PromptNotFound`, `SessionNotFound`.
         """
@@ -318,7 +320,7 @@ class Session:
 
     async def _settled(self, message_id: str | None) -> bool:
         if message_id is None:
-            return (await self.status()).status == "idle"
+            return await self._engine.store.read(lambda tx: status.at_rest(tx, self.id))
         return (await self.receipt(message_id)).state == "settled"
 
     # -- reading -----------------------------------------------------------------------------------------------------------
@@ -335,7 +337,8 @@ class Session:
     async def status(self) -> status.Status:
         """What the session is doing."""
         now = self._engine.world.clock.now_ms()
-        found = await self._engine.store.read(lambda tx: status.status_of(tx, self.id, now))
+        budget = self._engine.settings.recovery_budget
+        found = await self._engine.store.read(lambda tx: status.status_of(tx, self.id, now, budget=budget))
         return status.blocked_by(found, self._engine.parts.blocked.get(self.id))
 
     async def events(

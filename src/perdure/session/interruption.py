@@ -39,7 +39,7 @@ def request(unit: Unit, session_id: str, reason: str, execution_id: str | None =
     unit.append(events.ExecutionInterruptRequested(session_id=session_id, execution_id=execution_id, reason=reason))
     if waiting:
         recovery.withdraw(unit, session_id, waiting.execution_id, reason="interrupt")
-    if session.execution_id and not claim:
+    if session.execution_id and (session.parked or not claim):
         _end_unowned(unit, session_id, session.execution_id)
     return Requested(open_id is not None, claim.id if claim else None)
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from perdure.core import messages
-from perdure.session import sessions
+from perdure.session import exhaustion, sessions
+from perdure.session import recovery as recovering
 from perdure.store import port
 from perdure.store import sessions as rows
 from perdure.store.claims import ClaimRow
@@ -40,7 +41,9 @@ class Listed:
     next: tuple[int, str] | None
 
 
-def page(tx: port.Tx, before: tuple[int, str], limit: int, now: int, wanted: State | None = None) -> Listed:
+def page(
+    tx: port.Tx, before: tuple[int, str], limit: int, now: int, wanted: State | None = None, *, budget: int = 3
+) -> Listed:
     """Up to `limit` sessions older than `before`, of one status if `wanted`; fewer where that takes too long to find."""
     found: list[tuple[rows.SessionRow, Status]] = []
     looked, more = 0, True
@@ -49,7 +52,7 @@ def page(tx: port.Tx, before: tuple[int, str], limit: int, now: int, wanted: Sta
         for row in several[:limit]:
             before = (row.time_created, row.id)
             looked += 1
-            status = status_of(tx, row.id, now)
+            status = status_of(tx, row.id, now, budget=budget)
             if wanted is None or status.status == wanted:
                 found.append((row, status))
             if len(found) == limit:
@@ -58,8 +61,11 @@ def page(tx: port.Tx, before: tuple[int, str], limit: int, now: int, wanted: Sta
     return Listed(tuple(found), before if more else None)
 
 
-def status_of(tx: port.Tx, session_id: str, now: int) -> Status:
-    """The status by rows alone. Raises `SessionNotFound`, `SessionGone`."""
+def status_of(tx: port.Tx, session_id: str, now: int, *, budget: int = 3) -> Status:
+    """The status by rows alone; `budget` is how many crashes a turn may survive where its session's policy says nothing.
+
+    Raises `SessionNotFound`, `SessionGone`.
+    """
     session = sessions.get(tx, session_id)
     if session.held:
         return Status("held", "imported: resume it or send a prompt")
@@ -68,14 +74,14 @@ def status_of(tx: port.Tx, session_id: str, now: int) -> Status:
         return _claimed(tx, claim, now)
     if session.parked:
         return Status("waiting", "approval", since=session.time_updated)
-    return _unclaimed(tx, session)
+    return _unclaimed(tx, session, exhaustion.budget_of(session, budget))
 
 
 def _claimed(tx: port.Tx, claim: ClaimRow, now: int) -> Status:
     since, owner = claim.time_created, claim.owner_id
     if claim.recovery_error:
         return Status("recovering", f"recovery failed: {claim.recovery_error}", since, claim.recovery_not_before, owner)
-    if claim.expires_at <= now:
+    if recovering.is_dead(claim, now):
         return Status("recovering", "owner gone", since, None, owner)
     if claim.interrupted:
         return Status("running", "interrupt", since, None, owner)
@@ -97,10 +103,10 @@ def _claimed(tx: port.Tx, claim: ClaimRow, now: int) -> Status:
     return Status("running", "model", current.time.created if current else since, None, owner)
 
 
-def _unclaimed(tx: port.Tx, session: rows.SessionRow) -> Status:
+def _unclaimed(tx: port.Tx, session: rows.SessionRow, budget: int) -> Status:
     recovery = tx.recoveries.waiting(session.id)
     if recovery and recovery.wake_pending:
-        attempt = f"attempt {recovery.wake_attempts + 1}"
+        attempt = f"attempt {max(session.wake_attempts, 1)} of {budget}"
         return Status("recovering", attempt, recovery.time_created, recovery.not_before)
     if recovery:
         return Status("waiting", "decision: resume or dismiss", recovery.time_created)
@@ -108,8 +114,21 @@ def _unclaimed(tx: port.Tx, session: rows.SessionRow) -> Status:
     if any(row.wake_pending for row in pending):
         return Status("running", "owner", min(row.time_created for row in pending if row.wake_pending))
     if pending:
-        return Status("waiting", "resume: the inputs are not wanted to run yet", pending[0].time_created)
+        asked = tx.events.newest_of(session.id, "session.execution.interrupt_requested.1") > pending[0].admitted_seq
+        why = "held by interrupt" if asked else "not wanted to run yet"
+        return Status("waiting", f"resume: the inputs are {why}", pending[0].time_created)
     return Status("idle", since=session.time_updated)
+
+
+def at_rest(tx: port.Tx, session_id: str) -> bool:
+    """Whether nothing is owed: no turn is open, none waits to go on, no input is wanted. Changes with facts only.
+
+    Raises `SessionNotFound`, `SessionGone`.
+    """
+    session = sessions.get(tx, session_id)
+    if session.execution_id or tx.recoveries.waiting(session_id) or tx.inbox.running(session_id):
+        return False
+    return not any(row.wake_pending for row in tx.inbox.pending(session_id))
 
 
 def blocked_by(found: Status, source: str | None) -> Status:
