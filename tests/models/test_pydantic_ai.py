@@ -261,6 +261,8 @@ async def test_a_result_without_its_call_still_has_one():
     events = await answer(reply.ServerTool("web_search", {"query": "x"}, FOUND))
     assert port.ToolCall("srvtoolu_1_0", "web_search", provider_executed=True) in events
     assert sum(isinstance(event, port.ToolResult) for event in events) == 1
+    said = (await second_request((reply.ServerTool("web_search", {"query": "x"}, FOUND),), user("and?")))[1]["content"]
+    assert [block["type"] for block in said] == ["server_tool_use", "web_search_tool_result"]
 
 
 async def test_a_failed_tool_of_the_provider_is_an_error():
@@ -681,3 +683,27 @@ async def test_a_delta_costs_less_than_a_millisecond():
     assert len(seen) > deltas
     assert spent < 1e-3, f"{spent * 1e6:.0f} us a delta"
     print(f"{spent * 1e6:.0f} us a delta")  # noqa: T201, what a bench is for
+
+
+# -- the server itself ---------------------------------------------------------------------------------------------
+
+
+def block(kind, **more):
+    return {"type": kind, **more}
+
+
+@pytest.mark.parametrize(
+    ("content", "following", "sound"),
+    [
+        ([block("tool_use", id="a")], [block("tool_result", tool_use_id="a"), block("text")], True),
+        ([block("tool_use", id="a")], [block("text"), block("tool_result", tool_use_id="a")], False),
+        ([block("tool_use", id="a")], [block("text")], False),
+        ([block("text")], [block("tool_result", tool_use_id="a")], False),
+        ([block("server_tool_use", id="s"), block("x_tool_result", tool_use_id="s")], [block("text")], True),
+        ([block("x_tool_result", tool_use_id="s")], [block("text")], False),
+        ([block("server_tool_use", id="s")], [block("text")], False),
+    ],
+)
+def test_the_server_takes_only_sound_histories(content, following, sound):
+    messages = [{"role": "assistant", "content": content}, {"role": "user", "content": following}]
+    assert (anthropic_provider.problems(messages) == []) is sound

@@ -90,7 +90,8 @@ class Calls:
     def result(self, part: theirs.NativeToolReturnPart, events: Events) -> None:
         """The provider ran a call and tells what came of it, the call itself not always."""
         if part.tool_call_id not in self._running:
-            self._run(theirs.NativeToolCallPart(part.tool_name, {}, part.tool_call_id), events)
+            call = theirs.NativeToolCallPart(part.tool_name, {}, part.tool_call_id, provider_name=part.provider_name)
+            self._run(call, events)
         call_id, call = self._running.pop(part.tool_call_id)
         content: Any = keepsake.plain(part.content)
         structured = cast("dict[str, Any]", content) if isinstance(content, dict) else {"content": content}

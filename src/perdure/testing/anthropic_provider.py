@@ -124,7 +124,9 @@ async def serve(
 
 
 def problems(messages: Sequence[dict[str, Any]]) -> list[str]:
-    """Say where a tool call is not answered at the head of the very next message; empty means the history is sound."""
+    """Say where a tool call is not answered at the head of the very next message, or one that the provider ran itself not
+    in its own; empty means the history is sound.
+    """
     found: list[str] = []
     owed: list[str] = []
     for at, message in enumerate(messages):
@@ -133,6 +135,10 @@ def problems(messages: Sequence[dict[str, Any]]) -> list[str]:
         if answered != owed or leading != answered:
             found.append(f"messages.{at}: owed the results of {owed} at its head, has {answered}")
         owed = [block["id"] for block in _blocks(message) if block["type"] == "tool_use"]
+        ran = {block["id"] for block in _blocks(message) if block["type"] == "server_tool_use"}
+        told = {block["tool_use_id"] for block in _blocks(message) if "tool_use_id" in block} - {*answered}
+        if ran != told:
+            found.append(f"messages.{at}: the provider ran {sorted(ran)}, the results are of {sorted(told)}")
     return [*found, *([f"the history ends before the results of {owed}"] if owed else [])]
 
 
