@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, cast
 
 import pydantic
+from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
 
 from perdure import agent, errors
@@ -119,7 +120,7 @@ def _field(name: str, hint: Any, parameter: inspect.Parameter) -> Any:
     for extra in getattr(hint, "__metadata__", ()):
         if isinstance(extra, str):
             hint = Annotated[hint, pydantic.Field(description=extra)]
-    if isinstance(parameter.default, pydantic.fields.FieldInfo):
+    if isinstance(parameter.default, FieldInfo):
         return Annotated[hint, parameter.default, pydantic.Field(alias=name)]
     default = ... if parameter.default is parameter.empty else parameter.default
     return (hint, pydantic.Field(default, alias=name))
