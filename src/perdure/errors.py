@@ -209,11 +209,10 @@ class AlreadyDecided(Conflict):
     type = "already-decided"
 
 
-class SessionGone(PerdureError):
+class SessionGone(Conflict):
     """The session is deleted, or being deleted."""
 
     type = "session-gone"
-    fault = Fault.CONFLICT
     remedy = "Create a new session."
 
 
@@ -241,9 +240,6 @@ class ClaimLost(PerdureError):
     remedy = "Nothing: whoever recovers the session goes on."
 
 
-# -- the context -----------------------------------------------------------------------------------------------------------
-
-
 class SourceUnavailable(PerdureError):
     """A context source cannot be read now."""
 
@@ -252,11 +248,10 @@ class SourceUnavailable(PerdureError):
     remedy = "Make the source readable; until then its last value is used."
 
 
-class ContextBlocked(PerdureError):
+class ContextBlocked(SourceUnavailable):
     """A source of the context cannot be read, and nothing is known to use instead."""
 
     type = "context-blocked"
-    fault = Fault.ENVIRONMENT
     remedy = "Make the named source readable; the session goes on by itself."
 
 
