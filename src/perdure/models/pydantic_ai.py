@@ -3,7 +3,7 @@
 Lives here: one request per `stream` through `pydantic_ai.direct`, and the making of a model from a name, a key and a
 URL. Not here: the request (`pydantic_ai_request.py`), the stream (`pydantic_ai_stream.py`), what failures mean
 (`pydantic_ai_errors.py`). This is an extra: the catalogue imports the module when the first such model is asked for, and
-says what to install where that fails. It costs some forty times the processor of `openai_compatible.py` per delta, which
+says what to install where that fails. It costs some fifteen times the processor of `openai_compatible.py` per delta, which
 is why that one stands first. The key never reaches an error: it is cut out of whatever a provider or an SDK says.
 """
 
