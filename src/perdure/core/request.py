@@ -132,7 +132,7 @@ def lower(held: transcript.Transcript, speaker: Speaker, content: Bytes) -> tupl
 def visible(held: transcript.Transcript) -> Sequence[messages.Message]:
     """The last completed compaction, what it kept verbatim (from the message its `recent` names), and all that came after."""
     found = held.messages
-    start = next((i for i in range(len(found) - 1, -1, -1) if _summary(found[i])), None)
+    start = next((i for i in range(len(found) - 1, -1, -1) if is_summary(found[i])), None)
     if start is None:
         return found
     summary = found[start]
@@ -141,7 +141,8 @@ def visible(held: transcript.Transcript) -> Sequence[messages.Message]:
     return (summary, *found[kept:start], *found[start + 1 :])
 
 
-def _summary(message: messages.Message) -> bool:
+def is_summary(message: messages.Message) -> bool:
+    """Whether what came before is replaced by this message."""
     return isinstance(message, messages.Compaction) and message.status == "completed"
 
 
@@ -149,8 +150,8 @@ def lower_message(message: messages.Message, speaker: Speaker, content: Bytes) -
     """One message as the model sees it: none, one, or an assistant with its results behind it."""
     match message:
         case messages.User():
-            parts = tuple(part for one in message.prompt.parts if (part := _prompt_part(one, content)))
-            return [UserMessage(parts)] if parts else []
+            user = lower_user(message, content)
+            return [user] if user.content else []
         case messages.Synthetic() | messages.System():
             return [UserMessage((TextContent(message.text),))] if message.text else []
         case messages.Compaction() if message.summary:
@@ -159,6 +160,11 @@ def lower_message(message: messages.Message, speaker: Speaker, content: Bytes) -
             return _assistant(message, speaker)
         case _:
             return []
+
+
+def lower_user(message: messages.User, content: Bytes) -> UserMessage:
+    """A prompt as the model sees it, without its empty parts."""
+    return UserMessage(tuple(part for one in message.prompt.parts if (part := _prompt_part(one, content))))
 
 
 def _prompt_part(part: messages.PromptPart, content: Bytes) -> TextContent | MediaContent | None:

@@ -164,17 +164,11 @@ class _Step:
     async def _request(self) -> request.Request:
         turn = self.turn
         held = await turn.parts.histories.load(turn.session_id)
-        hashes = {
-            part.hash
-            for message in request.visible(held)
-            if isinstance(message, messages.User)
-            for part in message.prompt.parts
-            if part.hash
-        }
-        content = await _read_content(turn, hashes) if hashes else {}
-        lowered = request.lower(held, turn.speaker, content.get)
-        if problem := request.check_pairs(lowered):
-            raise errors.Defect(problem)
+        draft = turn.parts.histories.lowering(turn.session_id).draft(held, turn.speaker)
+        if draft.problem:
+            raise errors.Defect(draft.problem)
+        content = await _read_content(turn, draft.hashes) if draft.hashes else {}
+        lowered = draft.fill(content.get)
         if turn.last_step:
             lowered = (*lowered, request.UserMessage((request.TextContent(LAST_STEP),)))
         return request.Request(
@@ -317,7 +311,7 @@ def _canonical(raw: str) -> str:
     return raw if given is None else codec.canonical(given)
 
 
-async def _read_content(turn: Turn, hashes: set[str]) -> dict[str, bytes]:
+async def _read_content(turn: Turn, hashes: frozenset[str]) -> dict[str, bytes]:
     def work(tx: store.Tx) -> dict[str, bytes]:
         return {digest: data for digest in hashes if (data := tx.content.get(digest)) is not None}
 

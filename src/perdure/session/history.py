@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any
 
-from perdure.core import events, messages, transcript
+from perdure.core import events, lowering, messages, transcript
 from perdure.log.log import Log
 from perdure.store import port
 
@@ -25,6 +25,7 @@ class Histories:
         """Read through `log`."""
         self._log, self._keep = log, keep
         self._held: OrderedDict[str, transcript.Transcript] = OrderedDict()
+        self._lowerings: dict[str, lowering.Lowering] = {}
 
     async def load(self, session_id: str) -> transcript.Transcript:
         """The session's transcript as it is now."""
@@ -50,15 +51,20 @@ class Histories:
                 held = transcript.apply(held, event)
         self._keep_it(session_id, held)
 
+    def lowering(self, session_id: str) -> lowering.Lowering:
+        """What is kept of the session's lowered transcript, for as long as that is held."""
+        return self._lowerings.setdefault(session_id, lowering.Lowering())
+
     def drop(self, session_id: str) -> None:
         """Forget a session."""
         self._held.pop(session_id, None)
+        self._lowerings.pop(session_id, None)
 
     def _keep_it(self, session_id: str, held: transcript.Transcript) -> None:
         self._held[session_id] = held
         self._held.move_to_end(session_id)
         while len(self._held) > self._keep:
-            self._held.popitem(last=False)
+            self.drop(next(iter(self._held)))
 
 
 def read(tx: port.Tx, session_id: str) -> transcript.Transcript:
