@@ -2,12 +2,14 @@
 
 import asyncio
 import signal
+import subprocess
+import sys
 
 import apsw
 import pytest
 
 from perdure import errors
-from perdure.store import migrate
+from perdure.store import migrate, schema
 from perdure.store.sqlite import SqliteStore
 
 COLUMN = "ALTER TABLE session ADD COLUMN colour TEXT;\nUPDATE session SET colour = 'red';"
@@ -56,22 +58,22 @@ def children(connection):
     return [connection.execute(f"SELECT count(*) FROM {table}").get for table in tables]
 
 
-def schema(connection):
+def shape(connection):
     return connection.execute("SELECT type, name, sql FROM sqlite_schema ORDER BY 1, 2").get, connection.pragma(
         "user_version"
     )
 
 
 def test_the_number_in_the_program_is_the_number_of_its_files():
-    assert [step.version for step in migrate.available()] == list(range(1, migrate.CURRENT + 1))
+    assert [step.version for step in migrate.available()] == list(range(1, schema.CURRENT + 1))
 
 
 async def test_an_empty_file_gets_every_step_and_says_so(tmp_path):
     store = await SqliteStore.open(tmp_path / "log.db")
     await store.close()
     connection = connect(tmp_path / "log.db")
-    assert connection.pragma("user_version") == migrate.CURRENT
-    assert connection.pragma("application_id") == migrate.APPLICATION_ID
+    assert connection.pragma("user_version") == schema.CURRENT
+    assert connection.pragma("application_id") == schema.APPLICATION_ID
     recorded = connection.execute("SELECT version, name, time > 1700000000000 FROM schema_migration").fetchall()
     assert recorded == [(step.version, step.name, 1) for step in migrate.available()]
     connection.close()
@@ -118,10 +120,10 @@ def test_a_step_keeps_child_rows_and_triggers_db_1(first, text):
     ],
 )
 def test_a_step_that_fails_half_way_leaves_the_old_schema_db_1(first, text, error):
-    before, rows = schema(first), children(first)
+    before, rows = shape(first), children(first)
     with pytest.raises(error):
         migrate.migrate(first, steps(text))
-    assert schema(first) == before
+    assert shape(first) == before
     assert children(first) == rows
     assert first.pragma("foreign_keys") == 1
     migrate.migrate(first, steps(COLUMN))
@@ -130,7 +132,7 @@ def test_a_step_that_fails_half_way_leaves_the_old_schema_db_1(first, text, erro
 
 @pytest.mark.crash
 def test_a_migrator_killed_half_way_leaves_the_old_schema_db_1(first, processes):
-    before, rows = schema(first), children(first)
+    before, rows = shape(first), children(first)
     victim = processes.start(
         "import apsw\n"
         "from perdure.store import migrate\n"
@@ -141,17 +143,17 @@ def test_a_migrator_killed_half_way_leaves_the_old_schema_db_1(first, processes)
     )
     victim.communicate()
     assert victim.returncode == -signal.SIGKILL
-    assert schema(first) == before
+    assert shape(first) == before
     assert children(first) == rows
     migrate.migrate(first, steps(COLUMN))
     assert first.execute("SELECT colour FROM session").get == "red"
 
 
 async def test_a_newer_schema_is_refused_with_nothing_changed_db_1(first, tmp_path):
-    first.pragma("user_version", migrate.CURRENT + 1)
+    first.pragma("user_version", schema.CURRENT + 1)
     first.close()
     before = (tmp_path / "log.db").read_bytes()
-    with pytest.raises(errors.SchemaTooNew, match=f"schema {migrate.CURRENT + 1}"):
+    with pytest.raises(errors.SchemaTooNew, match=f"schema {schema.CURRENT + 1}"):
         await SqliteStore.open(tmp_path / "log.db")
     assert (tmp_path / "log.db").read_bytes() == before
     assert (tmp_path / "log.db-wal").stat().st_size == 0
@@ -204,3 +206,19 @@ async def test_two_processes_that_open_a_new_file_at_once_both_succeed_db_1(tmp_
     store = await SqliteStore.open(tmp_path / "log.db")
     assert sorted(await store.read(build.ids)) == ["evt_0", "evt_1"]
     await store.close()
+
+
+def test_an_up_to_date_file_is_opened_without_loading_the_migrator_db_1(tmp_path):
+    path = tmp_path / "a.db"
+    open_and_list = (
+        "import asyncio, sys\n"
+        "from perdure.store.sqlite import SqliteStore\n"
+        "async def main():\n"
+        "    store = await SqliteStore.open(sys.argv[1])\n"
+        "    await store.close()\n"
+        "asyncio.run(main())\n"
+        "print('perdure.store.migrate' in sys.modules)\n"
+    )
+    command = [sys.executable, "-c", open_and_list, str(path)]
+    loaded = [subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip() for _ in range(2)]
+    assert loaded == ["True", "False"]

@@ -16,11 +16,8 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 
 from perdure import errors
-from perdure.store import driver
+from perdure.store import driver, schema
 
-# The highest number in the folder (a test compares them), so that an up-to-date file is known without looking there.
-CURRENT = 1
-APPLICATION_ID = 0x50657264
 REBUILDS = "-- foreign keys: off"
 
 _NAME = re.compile(r"(\d{4})_(\w+)\.sql")
@@ -54,17 +51,10 @@ def available(folder: Traversable | None = None) -> list[Migration]:
     return steps
 
 
-def refuse_newer(version: int, current: int = CURRENT) -> None:
-    """Raise `SchemaTooNew` for a schema this program does not know."""
-    if version > current:
-        msg = f"The database has schema {version}; this Perdure knows schemas up to {current}"
-        raise errors.SchemaTooNew(msg)
-
-
 def migrate(connection: driver.Connection, steps: Sequence[Migration] | None = None) -> None:
     """Bring the schema up to the last of `steps` (default: all there are). Raises `SchemaTooNew` before it changes anything."""
     steps = available() if steps is None else steps
-    refuse_newer(connection.pragma("user_version"), len(steps))
+    schema.refuse_newer(connection.pragma("user_version"), len(steps))
     for step in steps:
         if connection.pragma("user_version") < step.version:
             _take(connection, step, len(steps))
@@ -79,7 +69,7 @@ def _take(connection: driver.Connection, step: Migration, current: int) -> None:
         connection.execute("BEGIN IMMEDIATE")
         try:
             version: int = connection.pragma("user_version")
-            refuse_newer(version, current)
+            schema.refuse_newer(version, current)
             if version < step.version:
                 _apply(connection, step)
             connection.execute("COMMIT")
@@ -106,5 +96,5 @@ def _apply(connection: driver.Connection, step: Migration) -> None:
     if step.rebuilds and connection.execute("PRAGMA foreign_key_check").fetchone():
         msg = f"Migration {step.version} would leave a reference without its row"
         raise errors.Defect(msg)
-    connection.pragma("application_id", APPLICATION_ID)
+    connection.pragma("application_id", schema.APPLICATION_ID)
     connection.pragma("user_version", step.version)

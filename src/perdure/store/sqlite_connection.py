@@ -8,6 +8,7 @@ created by hand, for the sake of its mode.
 
 from __future__ import annotations
 
+import importlib
 import os
 import time
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from typing import TypeVar
 import apsw
 
 from perdure import errors
-from perdure.store import driver, migrate
+from perdure.store import driver, schema
 
 T = TypeVar("T")
 
@@ -130,17 +131,18 @@ def _understand(place: Place, connection: driver.Connection) -> None:
     connection.pragma("cache_size", -16_384)
     connection.pragma("journal_size_limit", 16 << 20)
     connection.wal_autocheckpoint(0)  # the committer does it, once the callers have their answers
-    if version < migrate.CURRENT:
-        patiently(place, lambda: migrate.migrate(connection))
+    if version < schema.CURRENT:
+        migrator = importlib.import_module("perdure.store.migrate")  # a door: most files are up to date
+        patiently(place, lambda: migrator.migrate(connection))
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
 
 
 def _schema_version(place: Place, connection: driver.Connection) -> int:
     version: int = connection.pragma("user_version")
-    if connection.pragma("application_id") != migrate.APPLICATION_ID and connection.pragma("schema_version"):
+    if connection.pragma("application_id") != schema.APPLICATION_ID and connection.pragma("schema_version"):
         msg = f"Cannot open {place.path}: it is a database of another program"
         raise errors.StoreUnusable(msg)
-    migrate.refuse_newer(version)
+    schema.refuse_newer(version)
     return version
 
 
