@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from perdure.core.events import Policy
     from perdure.engine.perdure import Part, Perdure, Session
     from perdure.errors import PerdureError
+    from perdure.pricing import Price
     from perdure.session.sources import DateSource, FileSource, FunctionSource
     from perdure.tools.local.toolset import local_toolset
     from perdure.tools.mcp import mcp
@@ -38,6 +39,7 @@ _HOMES = {
     "Perdure": "perdure.engine.perdure",
     "Session": "perdure.engine.perdure",
     "PerdureError": "perdure.errors",
+    "Price": "perdure.pricing",
     "local_toolset": "perdure.tools.local.toolset",
     "mcp": "perdure.tools.mcp",
 }
@@ -51,6 +53,7 @@ __all__ = [
     "Perdure",
     "PerdureError",
     "Policy",
+    "Price",
     "Session",
     "Tool",
     "ToolContext",

@@ -17,8 +17,8 @@ from typing import Literal
 
 from perdure import agent as agents
 from perdure import clock as clocks
-from perdure import config, errors, ids
-from perdure.core import codec, messages
+from perdure import config, errors, ids, pricing
+from perdure.core import codec
 from perdure.engine import toolsets
 from perdure.log import log as logs
 from perdure.log import projections
@@ -42,11 +42,6 @@ class World:
     probe: Callable[[str], None] | None = None
 
 
-def _no_price(tokens: messages.Tokens, model: str) -> int | None:
-    """Nobody knows what a call costs."""
-    del tokens, model
-
-
 class Engine:
     """The running organs of one process."""
 
@@ -56,6 +51,7 @@ class Engine:
         declared: Sequence[agents.Agent],
         own_models: Mapping[str, models.Model] | None = None,
         world: World | None = None,
+        prices: Mapping[str, pricing.Price] | None = None,
     ) -> None:
         """Check what was declared; opens nothing. Raises `ConfigError`, `UnknownModel`."""
         self.settings, self.world = settings, world or World()
@@ -65,6 +61,7 @@ class Engine:
         if len(self.agents) < len(declared):
             raise errors.ConfigError("Two agents have the same name")
         self._toolsets = toolsets.Toolsets(declared)
+        self._own_prices = prices or {}
         self._sweeping: asyncio.Task[None] | None = None
 
     def _ready(self, one: agents.Agent) -> turn.Ready:
@@ -85,13 +82,21 @@ class Engine:
         await self._toolsets.start(self.owner_id)
         try:
             self.agents.update({name: self._toolsets.complete(ready) for name, ready in self.agents.items()})
-            await self._open()
+            prices = self._load() if self.world.seam == "inline" else await asyncio.to_thread(self._load)
+            await self._open(prices)
         except BaseException:
             await self._toolsets.stop()
             raise
         self._sweeping = asyncio.create_task(self._sweep.run())
 
-    async def _open(self) -> None:
+    def _load(self) -> pricing.Prices:
+        """Make the declared models and read the price list: both may import for a second, before anything runs."""
+        for ready in self.agents.values():
+            if isinstance(ready.agent.model, str):
+                self.models.resolve(ready.agent.model)
+        return pricing.Prices(self._own_prices, pricing.packaged(self.world.clock.now_ms))
+
+    async def _open(self, prices: pricing.Prices) -> None:
         world = self.world
         self.store = await sqlite.SqliteStore.open(self.settings.database_path, seam=world.seam, probe=world.probe)
         self.log = logs.Log(
@@ -118,7 +123,7 @@ class Engine:
             self.histories,
             self.agents,
             self.models.resolve,
-            _no_price,
+            prices.cost,
             self.ring,
         )
         self.coordinator = coordinator.Coordinator[str](

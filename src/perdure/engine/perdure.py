@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from perdure import agent as agents
-from perdure import config, errors, ids
+from perdure import config, errors, ids, pricing
 from perdure.core import events, messages
 from perdure.engine.engine import Engine, World
 from perdure.log.log import Synced
@@ -32,7 +32,7 @@ class Perdure:
     """An engine in this process: `async with Perdure(agents=[…]) as app`.
 
     `database` is a SQLite file (default PERDURE_DATABASE_URL, else ./perdure.db); `models` are models of your own by
-    `provider:name`. Several processes may work on one file at once.
+    `provider:name`, `prices` your own price table by the same names. Several processes may work on one file at once.
     """
 
     def __init__(
@@ -43,12 +43,13 @@ class Perdure:
         models: Mapping[str, models.Model] | None = None,
         settings: config.Settings | None = None,
         world: World | None = None,
+        prices: Mapping[str, pricing.Price] | None = None,
     ) -> None:
         """Check what is declared; nothing is opened yet. Raises `ConfigError`, `UnknownModel`."""
         chosen = settings or config.settings()
         if database is not None:
             chosen = chosen.model_copy(update={"database_url": database})
-        self.engine = Engine(chosen, agents, models, world)
+        self.engine = Engine(chosen, agents, models, world, prices)
         self.sessions = Sessions(self.engine)
         self.recoveries = Recoveries(self.engine)
 
