@@ -65,7 +65,13 @@ def _guarded(module: str, name: str, arguments: Sequence[str]) -> int:
 def _call(module: str, name: str, arguments: Sequence[str]) -> int:
     import cyclopts  # so that asking for the version does not pay for it
 
-    app = cyclopts.App(name=f"perdure {name}", version=VERSION, help_format="plaintext", result_action="return_value")
+    app = cyclopts.App(
+        name=f"perdure {name}",
+        version=VERSION,
+        help_format="plaintext",
+        result_action="return_value",
+        suppress_keyboard_interrupt=False,
+    )
     app.default(importlib.import_module(module).command)
     try:
         result = app(arguments, exit_on_error=False, print_error=False)

@@ -143,8 +143,9 @@ def _load(named: str, options: Options) -> embedded.Perdure:
         raise errors.ConfigError(f"{module_name} cannot be loaded: {type(error).__name__}: {error}") from error
     found = getattr(module, name, None)
     if not isinstance(found, embedded.Perdure):
-        what = "has no" if found is None else f"is a {type(found).__name__}, not a Perdure instance, in its"
-        raise errors.ConfigError(f"{module_name} {what} {name}")
+        if found is None:
+            raise errors.ConfigError(f"{module_name} has no {name}")
+        raise errors.ConfigError(f"{named} is of type {type(found).__name__}, not a Perdure instance")
     if options.database is not None:
         found.engine.settings = found.engine.settings.model_copy(update={"database_url": options.database})
     return found
