@@ -34,10 +34,11 @@ _logger = logging.getLogger("perdure.engine")
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What an engine takes from outside: time, chance, how units run and who watches the writer."""
+    """What an engine takes from outside: time, chance, who it is, how units run and who watches the writer."""
 
     clock: clocks.Clock = field(default_factory=clocks.SystemClock)
     entropy: ids.Entropy = os.urandom
+    owner: Callable[[ids.Entropy], str] = owner.mint
     seam: Literal["thread", "inline"] = "thread"
     probe: Callable[[str], None] | None = None
 
@@ -76,7 +77,7 @@ class Engine:
         """
         # Here and not before: a process may fork between declaring an engine and starting it.
         self.epoch = ids.mint("epoch", self.world.entropy)
-        self.owner_id = owner.mint(self.world.entropy)
+        self.owner_id = self.world.owner(self.world.entropy)
         if self.world.seam == "thread" and (ended := processes.end_leftovers(owner.is_dead)):
             _logger.warning("ended processes of a dead owner's tools", extra={"count": ended})
         await self._toolsets.start(self.owner_id)

@@ -2,18 +2,22 @@
 
 Lives here: making and reading owner ids. An id is `own_RANDOM@BOOT/NAMESPACE/PID/START`: the part after `@` says on
 which boot of which machine, in which pid namespace, which process. Only where boot and namespace are ours may its
-absence be judged; about any other owner nothing is known and the lease decides. Not here: claims themselves.
+absence be judged; about any other owner nothing is known and the lease decides. A place that is no machine, such as a
+simulated one, may have a judge of its own. Not here: claims themselves.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Callable, Generator
 from functools import cache
 from pathlib import Path
 
 from perdure import ids
 
 _PROC = Path("/proc")
+_judges: dict[str, Callable[[str], bool]] = {}
 
 
 @cache
@@ -48,7 +52,19 @@ def is_dead(owner_id: str) -> bool:
     """Whether the process behind an owner id surely no longer runs. False means only that nobody here can tell."""
     place, _, rest = owner_id.rpartition("@")[2].rpartition("/")[0].rpartition("/")
     start = owner_id.rpartition("/")[2]
+    if judge := _judges.get(place):
+        return judge(owner_id)
     here = _here()
     if here is None or place != here or not rest.isdigit():
         return False
     return _started(int(rest)) != start
+
+
+@contextlib.contextmanager
+def judged(place: str, judge: Callable[[str], bool]) -> Generator[None]:
+    """While the body runs, have `judge(owner_id)` say which owners of a place are dead; `place` is BOOT/NAMESPACE."""
+    _judges[place] = judge
+    try:
+        yield
+    finally:
+        del _judges[place]
