@@ -342,3 +342,11 @@ print(result.error.type)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
     assert done.stdout == "timeout\n"
+
+
+@pytest.mark.parametrize("branches", [1, 2])
+async def test_sec_2_a_value_that_holds_itself_is_recordable_too(branches):
+    value = []
+    value.extend([value] * branches)
+    result = await tool_results.of_value(value, None)
+    assert result.content[0]["replaced"] is True

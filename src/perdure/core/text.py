@@ -11,6 +11,7 @@ import math
 from typing import Any, cast
 
 DEPTH = 64
+NODES = 200_000  # lists and objects; a value may hold itself, and then has no end
 
 
 def clean_text(text: str) -> str:
@@ -24,11 +25,17 @@ def clean_text(text: str) -> str:
 
 def clean(value: Any) -> tuple[Any, bool]:
     """A JSON value equal to `value` as far as JSON can hold it, and whether anything had to be replaced."""
-    replaced: list[bool] = []
+    replaced = _Seen()
     return _clean(value, DEPTH, replaced), bool(replaced)
 
 
-def _clean(value: Any, depth: int, replaced: list[bool]) -> Any:
+class _Seen(list[bool]):
+    """What had to be replaced, and how many containers there were."""
+
+    nodes = 0
+
+
+def _clean(value: Any, depth: int, replaced: _Seen) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -46,9 +53,10 @@ def _clean(value: Any, depth: int, replaced: list[bool]) -> Any:
             return float(value)
         replaced.append(True)
         return None
-    if depth == 0:
+    replaced.nodes += 1
+    if depth == 0 or replaced.nodes > NODES:
         replaced.append(True)
-        return "[nested too deeply]"
+        return "[nested too deeply]" if depth == 0 else "[too large]"
     if isinstance(value, dict):
         items = cast("dict[Any, Any]", value).items()
         return {_clean(str(key), depth, replaced): _clean(item, depth - 1, replaced) for key, item in items}

@@ -111,6 +111,7 @@ class _Step:
             self.publisher.end_open(self._words(failure))
         await self._settle_calls()
         drafting.cancel()
+        await asyncio.wait({drafting})  # a draft on its way takes pending facts along: they are not the end's any more
         if failure:
             return self._fail(failure)
         return self._wait() if self.publisher.waiting() else self._end()
@@ -163,7 +164,7 @@ class _Step:
 
     async def _request(self) -> request.Request:
         turn = self.turn
-        held = await turn.parts.histories.load(turn.session_id)
+        held = await turn.parts.histories.current(turn.session_id)
         draft = turn.parts.histories.lowering(turn.session_id).draft(held, turn.speaker)
         if draft.problem:
             raise errors.Defect(draft.problem)
@@ -215,7 +216,7 @@ class _Step:
     async def _unknown_calls(self) -> frozenset[tuple[str, str]]:
         """Calls of the session whose outcome is unknown; looked up once a turn, as only a dead owner leaves new ones."""
         if self.turn.unknown is None:
-            held = await self.turn.parts.histories.load(self.turn.session_id)
+            held = await self.turn.parts.histories.current(self.turn.session_id)
             self.turn.unknown = approval.unknown_calls(held.messages)
         return self.turn.unknown
 
