@@ -93,6 +93,13 @@ def test_settings_come_from_the_environment_too(shell):
     assert "x.db" in left(shell.directory)
 
 
+def test_requests_are_logged_only_where_that_is_asked_for(shell):
+    for arguments, logged in [((), False), (("--access-log",), True)]:
+        with shell.serve(*MODEL, *arguments) as serving:
+            get(serving.url)
+            assert ("GET /health" in serving.end(signal.SIGTERM)[1]) is logged
+
+
 # -- it refuses ------------------------------------------------------------------------------------------------------------
 
 

@@ -85,6 +85,20 @@ def test_loopback_is_loopback_by_any_name(host):
     assert auth.is_loopback(host)
 
 
+async def test_any_server_that_knows_lifespans_can_run_the_app(tmp_path):
+    app = server.create_app(Perdure(database=str(tmp_path / "p.db")), token="given")
+    said, asked = [], iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
+
+    async def receive():
+        return next(asked)
+
+    async def send(message):
+        said.append(message["type"])
+
+    await app({"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}, receive, send)
+    assert said == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+
+
 # -- the check -------------------------------------------------------------------------------------------------------------
 
 

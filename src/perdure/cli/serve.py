@@ -42,7 +42,8 @@ class Options:
     database
         SQLite file (PERDURE_DATABASE_URL, ./perdure.db).
     token
-        Bearer token (PERDURE_TOKEN, which other people of this machine cannot see); else one is generated into a file.
+        Bearer token (PERDURE_TOKEN, which other people of this machine cannot see); else one is generated into
+        $XDG_STATE_HOME/perdure/token (~/.local/state/perdure/token).
     model
         Model of the agent 'default' where no app is named, as PROVIDER:NAME (PERDURE_MODEL).
     log_level
@@ -90,7 +91,7 @@ def command(
     )
     logs.configure(settings.log_level.lower())
     perdure = _default(settings) if app is None else _load(app, options)
-    settings.database_path  # noqa: B018, refuses what is no path, before anything is opened
+    perdure.engine.settings.database_path  # noqa: B018, refuses what is no path, before anything is opened
     credential = auth.credential(settings)
     with bind(settings.host, settings.port) as listening:
         return asyncio.run(_serve(perdure, settings, credential, listening, options))

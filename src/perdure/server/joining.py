@@ -38,10 +38,10 @@ async def reader(here: Serving, session_id: str, after: int, *, follow: bool) ->
                     return
                 live = True
                 for signal in await texts.so_far():
-                    yield here.frames.live(signal)
+                    yield frames.frame(signal)
             elif isinstance(item, events.Announced):
                 for signal in texts.past(item):
-                    yield here.frames.live(signal)
+                    yield here.frames.live(item) if signal is item else frames.frame(signal)
             else:
                 texts.heard(item)
                 yield here.frames.live(item) if live else frames.frame(item)
