@@ -11,9 +11,9 @@ import anyio
 import msgspec
 import pytest
 
-from perdure.core import messages, request
+from perdure.core import messages, request, sse
 from perdure.errors import ConfigError, ModelError, ModelErrorKind
-from perdure.models import openai_compatible, openai_stream, port, sse
+from perdure.models import openai_compatible, openai_stream, port
 from perdure.testing import fake_provider, tiny_http
 from perdure.testing import provider_script as script
 
@@ -748,6 +748,6 @@ def test_a_delta_costs_less_than_twenty_microseconds():
     parser, assembler = sse.Parser(), openai_stream.Assembler()
     began = time.process_time()
     for _ in range(deltas):
-        for event in parser.feed(data):
-            assembler.feed(event)
+        for frame in parser.feed(data):
+            assembler.feed(frame.data)
     assert (time.process_time() - began) / deltas < 20e-6

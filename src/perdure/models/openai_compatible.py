@@ -18,8 +18,9 @@ import msgspec
 
 from perdure import errors
 from perdure.core import request as requests
+from perdure.core import sse
 from perdure.errors import ModelError, ModelErrorKind
-from perdure.models import openai_errors, openai_request, openai_stream, port, sse
+from perdure.models import openai_errors, openai_request, openai_stream, port
 
 MAX_ERROR_BYTES = 64 * 1024
 MAX_DETAIL = 1000
@@ -68,13 +69,13 @@ class OpenAICompatible:
                 async with contextlib.aclosing(response.aiter_bytes()) as body:
                     parser = sse.Parser()
                     async for chunk in body:
-                        for data in parser.feed(chunk):
-                            for event in assembler.feed(data):
+                        for frame in parser.feed(chunk):
+                            for event in assembler.feed(frame.data):
                                 yield event
                         if assembler.done:
                             break
-                    for data in parser.close():
-                        for event in assembler.feed(data):
+                    for frame in parser.close():
+                        for event in assembler.feed(frame.data):
                             yield event
                     await _drain(body)
         except httpx2.HTTPError as failure:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.models import sse
+from perdure.core import sse
 
 STREAM = (
     b"\xef\xbb\xbfdata: first\n\n"
@@ -31,8 +31,8 @@ EVENTS = [
 
 def parsed(chunks: list[bytes]) -> list[bytes]:
     parser = sse.Parser()
-    events = [event for chunk in chunks for event in parser.feed(chunk)]
-    return events + parser.close()
+    frames = [frame for chunk in chunks for frame in parser.feed(chunk)]
+    return [frame.data for frame in frames + parser.close()]
 
 
 def split(data: bytes, cuts: list[int]) -> list[bytes]:
@@ -85,3 +85,11 @@ def test_an_event_beyond_the_bound_is_refused(data):
 def test_many_small_events_never_reach_the_bound_together():
     parser = sse.Parser(max_event_bytes=50)
     assert len([event for _ in range(100) for event in parser.feed(b"data: 0123456789\n\n")]) == 100
+
+
+def test_a_frame_has_its_own_name_and_id_and_never_those_of_an_earlier_one():
+    parser = sse.Parser()
+    assert parser.feed(b"event: note\nid:7\ndata: a\n\nevent: lost\n\ndata: b\n\n") == [
+        sse.Frame(b"a", b"note", b"7"),
+        sse.Frame(b"b"),
+    ]
