@@ -16,11 +16,11 @@ from typing import Any, Self
 from perdure import agent as agents
 from perdure import config, errors, ids, pricing
 from perdure.core import events, messages
+from perdure.core.answers import Receipt, Recovery
 from perdure.engine.engine import Engine, World
 from perdure.log.log import Synced
 from perdure.models import port as models
 from perdure.session import admission, approvals, fork, recoveries, sessions, status
-from perdure.session.admission import Receipt
 from perdure.store.approvals import ApprovalRow
 from perdure.store.inbox import InputRow
 from perdure.store.sessions import SessionRow
@@ -142,7 +142,7 @@ class Recoveries:
         """Work on `engine`."""
         self._engine = engine
 
-    async def list(self) -> list[recoveries.Listed]:
+    async def list(self) -> list[Recovery]:
         """Those of every session, the most hopeful first."""
         return await self._engine.store.read(recoveries.listed)
 

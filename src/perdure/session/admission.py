@@ -8,29 +8,14 @@ decides every race.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from perdure import errors, ids
 from perdure.core import codec, events, messages
+from perdure.core.answers import Receipt
 from perdure.log.unit import Unit
 from perdure.session import holding
 from perdure.store import inbox as rows
 from perdure.store import port, sessions
-
-
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """What became of a prompt. `state` is admitted, running or settled; `outcome` and `error` come with settled."""
-
-    id: str
-    session_id: str
-    state: Literal["admitted", "running", "settled"]
-    delivery: messages.Delivery
-    admitted_seq: int
-    promoted_seq: int | None = None
-    settled_seq: int | None = None
-    outcome: messages.Outcome | None = None
-    error: messages.Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,9 @@ dead claim whose recovery failed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from perdure import errors
-from perdure.core import events, messages
+from perdure.core import messages
+from perdure.core.answers import Recovery
 from perdure.log.unit import Unit
 from perdure.session import admission, recovery
 from perdure.store import claims as rows
@@ -19,26 +18,10 @@ from perdure.store import port
 DISMISSED = "dismissed"
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """A turn that waits; `armed`: it goes on by itself, `not_before` at the earliest (epoch ms). `attempts` counts how
-    often that was tried.
-    """
-
-    execution_id: str
-    session_id: str
-    phase: events.Phase
-    armed: bool
-    attempts: int
-    time_created: int
-    error: str | None = None
-    not_before: int | None = None
-
-
-def listed(tx: port.Tx) -> list[Listed]:
+def listed(tx: port.Tx) -> list[Recovery]:
     """Everything that waits, the most hopeful first."""
     recovered = [
-        Listed(
+        Recovery(
             row.execution_id,
             row.session_id,
             row.phase,
@@ -51,7 +34,7 @@ def listed(tx: port.Tx) -> list[Listed]:
         for row in tx.recoveries.list()
     ]
     failing = [
-        Listed(
+        Recovery(
             claim.id,
             claim.session_id,
             claim.phase,

@@ -6,28 +6,14 @@ Lives here: `status_of`, a function of rows. Nothing stores a status, so none ca
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from perdure.core import messages
+from perdure.core.answers import State, Status
 from perdure.session import exhaustion, sessions
 from perdure.session import recovery as recovering
 from perdure.store import port
 from perdure.store import sessions as rows
 from perdure.store.claims import ClaimRow
-
-State = Literal["idle", "running", "waiting", "retrying", "recovering", "blocked", "held"]
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """What a session does and what it waits for; times in epoch ms."""
-
-    status: State
-    reason: str | None = None
-    since: int | None = None
-    until: int | None = None
-    owner: str | None = None
-
 
 SCAN = 2000
 """How many sessions one page looks at to find those of a wanted status."""

@@ -1,0 +1,56 @@
+"""What callers are told: of a prompt, of a session, of a turn that lost its owner.
+
+Lives here: the values that the embedded engine, the server and the client give alike, so that code moves between them
+unchanged. Not here: how they are found out (`session/`) and how they look on the wire (`server/wire.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from perdure.core import events, messages
+
+State = Literal["idle", "running", "waiting", "retrying", "recovering", "blocked", "held"]
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What became of a prompt. `state` is admitted, running or settled; `outcome` and `error` come with settled."""
+
+    id: str
+    session_id: str
+    state: Literal["admitted", "running", "settled"]
+    delivery: messages.Delivery
+    admitted_seq: int
+    promoted_seq: int | None = None
+    settled_seq: int | None = None
+    outcome: messages.Outcome | None = None
+    error: messages.Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What a session does and what it waits for; times in epoch ms."""
+
+    status: State
+    reason: str | None = None
+    since: int | None = None
+    until: int | None = None
+    owner: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """A turn that waits; `armed`: it goes on by itself, `not_before` at the earliest (epoch ms). `attempts` counts how
+    often that was tried.
+    """
+
+    execution_id: str
+    session_id: str
+    phase: events.Phase
+    armed: bool
+    attempts: int
+    time_created: int
+    error: str | None = None
+    not_before: int | None = None
