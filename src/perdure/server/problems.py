@@ -59,10 +59,11 @@ def status_of(kind: type[errors.PerdureError]) -> int:
 
 
 def document(error: errors.PerdureError) -> dict[str, Any]:
-    """An error as a problem document."""
+    """An error as a problem document; what the error carries besides its words are members of their own."""
     status = status_of(type(error))
     title = (type(error).__doc__ or type(error).__name__).strip().splitlines()[0]
-    return _document(error.type, title, status, str(error), error.remedy)
+    more = {name: value for name, value in vars(error).items() if not name.startswith("_") and value is not None}
+    return more | _document(error.type, title, status, str(error), error.remedy)
 
 
 def _document(kind: str, title: str, status: int, detail: str, remedy: str) -> dict[str, Any]:
