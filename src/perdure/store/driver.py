@@ -69,6 +69,10 @@ class Connection(Protocol):
         """Move the WAL into the file."""
         ...
 
+    def backup(self, databasename: str, sourceconnection: Any, sourcedatabasename: str) -> Any:
+        """Begin to copy the source into this one."""
+        ...
+
     def close(self) -> None:
         """Let go."""
         ...

@@ -35,7 +35,8 @@ class InputRow:
         return self.promoted_seq is None and self.outcome is None
 
 
-def _row(row: Any) -> InputRow:
+def input_row(row: Any) -> InputRow:
+    """A row of the table, decoded."""
     columns: list[Any] = [*row]
     columns[9] = bool(row[9])
     columns[14] = codec.load(row[14], messages.Failure) if row[14] else None
@@ -84,16 +85,16 @@ class Inbox:
     def get(self, message_id: str) -> InputRow | None:
         """One input."""
         row = self._q.input_get(self._c, id=message_id)
-        return _row(row) if row else None
+        return input_row(row) if row else None
 
     def target_of(self, retry_id: str) -> InputRow | None:
         """The prompt that a retry input runs again."""
         row = self._q.input_retried_by(self._c, retry_id=retry_id)
-        return _row(row) if row else None
+        return input_row(row) if row else None
 
     def pending(self, session_id: str) -> list[InputRow]:
         """Inputs neither promoted nor settled, in admission order, continuations and retry inputs included."""
-        return [_row(row) for row in self._q.input_pending(self._c, session_id=session_id)]
+        return [input_row(row) for row in self._q.input_pending(self._c, session_id=session_id)]
 
     def running(self, session_id: str) -> list[str]:
         """Ids of the inputs whose turn is open, in admission order."""

@@ -6,11 +6,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from perdure import errors
 from perdure.core import codec, messages
 
 
 def _decoded(row: Any) -> messages.Message:
-    return codec.load_message(row[1], row[0], row[2], row[5])
+    message = codec.load_message(row[1], row[0], row[2], row[5])
+    if (message.id, message.seq) != (row[0], row[3]):  # whoever pages by seq would go in a circle
+        raise errors.MessageUndecodable(row[1], row[0], "its columns and its data name different messages")
+    return message
 
 
 class Messages:

@@ -21,6 +21,7 @@ from perdure.store.inbox import Inbox
 from perdure.store.messages import Messages
 from perdure.store.recoveries import Recoveries
 from perdure.store.sessions import Sessions
+from perdure.store.upkeep import Upkeep
 
 T = TypeVar("T")
 
@@ -28,7 +29,18 @@ T = TypeVar("T")
 class Tx:
     """The verbs of one connection, valid inside a unit of work only."""
 
-    __slots__ = ("approvals", "claims", "content", "context", "events", "inbox", "messages", "recoveries", "sessions")
+    __slots__ = (
+        "approvals",
+        "claims",
+        "content",
+        "context",
+        "events",
+        "inbox",
+        "messages",
+        "recoveries",
+        "sessions",
+        "upkeep",
+    )
 
     def __init__(self, statements: Any, connection: Any) -> None:
         """Bind every group to a connection; made once a connection, used for each of its units."""
@@ -41,6 +53,7 @@ class Tx:
         self.approvals = Approvals(statements, connection)
         self.context = Context(statements, connection)
         self.content = Content(statements, connection)
+        self.upkeep = Upkeep(statements, connection)
 
 
 class Store(Protocol):

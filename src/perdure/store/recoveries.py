@@ -25,7 +25,8 @@ class RecoveryRow:
     time_created: int
 
 
-def _row(row: Any) -> RecoveryRow:
+def recovery_row(row: Any) -> RecoveryRow:
+    """A row of the table, decoded."""
     columns: list[Any] = [*row]
     columns[5] = bool(row[5])
     return RecoveryRow(*columns)
@@ -59,17 +60,17 @@ class Recoveries:
     def get(self, execution_id: str) -> RecoveryRow | None:
         """One recovery."""
         row = self._q.recovery_get(self._c, execution_id=execution_id)
-        return _row(row) if row else None
+        return recovery_row(row) if row else None
 
     def of_continuation(self, message_id: str) -> RecoveryRow | None:
         """The recovery whose continuation that is."""
         row = self._q.recovery_of_continuation(self._c, continuation_message_id=message_id)
-        return _row(row) if row else None
+        return recovery_row(row) if row else None
 
     def waiting(self, session_id: str) -> RecoveryRow | None:
         """The session's recovery whose continuation is neither promoted nor withdrawn."""
         row = self._q.recovery_waiting(self._c, session_id=session_id)
-        return _row(row) if row else None
+        return recovery_row(row) if row else None
 
     def scan(self, now: int) -> list[str]:
         """Sessions whose continuation is to be woken, most hopeful first (REC-4)."""
@@ -77,7 +78,7 @@ class Recoveries:
 
     def list(self) -> list[RecoveryRow]:
         """Recoveries whose continuation waits."""
-        return [_row(row) for row in self._q.recovery_list(self._c)]
+        return [recovery_row(row) for row in self._q.recovery_list(self._c)]
 
     def arm(self, continuation_message_id: str) -> None:
         """Go on."""

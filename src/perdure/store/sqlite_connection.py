@@ -68,7 +68,7 @@ def open_writer(place: Place, *, create: bool) -> driver.Connection:
         with suppress(apsw.Error):
             connection.close()
         if isinstance(error, apsw.Error):
-            raise _unusable(place.path, error) from error
+            raise unusable(place.path, error) from error
         raise
     return connection
 
@@ -87,7 +87,7 @@ def _connect(place: Place) -> driver.Connection:
     try:
         connection = apsw.Connection(os.fspath(place.path), flags, vfs=place.vfs, statementcachesize=STATEMENTS)
     except apsw.Error as error:
-        raise _unusable(place.path, error) from error
+        raise unusable(place.path, error) from error
     wait_for_others(connection, place.busy_timeout_ms)
     return connection
 
@@ -161,10 +161,11 @@ def _look_at(path: Path, *, create: bool) -> None:
     except FileExistsError:
         pass
     except OSError as error:
-        raise _unusable(path, error) from error
+        raise unusable(path, error) from error
 
 
-def _unusable(path: Path, error: Exception) -> errors.StoreError:
+def unusable(path: Path, error: Exception) -> errors.StoreError:
+    """What is wrong with a path, from the error that opening it raised."""
     if isinstance(error, driver.BUSY):
         return errors.StoreBusy(f"The database {path} stayed busy beyond the deadline")
     if isinstance(error, apsw.NotADBError):

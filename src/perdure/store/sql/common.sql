@@ -538,3 +538,76 @@ INSERT INTO content (hash, bytes) VALUES (:hash, :bytes) ON CONFLICT (hash) DO N
 -- name: content_get(hash)$
 -- The bytes of a hash.
 SELECT bytes FROM content WHERE hash = :hash;
+
+-- == upkeep ===================================================================================================================
+
+-- name: upkeep_census()^
+-- How many aggregates there are, and how many events they should have.
+SELECT count(*), coalesce(sum(seq + 1), 0) FROM event_sequence;
+
+-- name: upkeep_unnumbered(limit)
+-- Aggregates with events and no sequence row.
+SELECT DISTINCT aggregate_id FROM event
+WHERE aggregate_id NOT IN (SELECT aggregate_id FROM event_sequence) ORDER BY aggregate_id LIMIT :limit;
+
+-- name: upkeep_unlogged(limit)
+-- Sessions with rows and no log.
+SELECT id FROM session WHERE id NOT IN (SELECT aggregate_id FROM event_sequence) ORDER BY id LIMIT :limit;
+
+-- name: upkeep_inputs(session_id)
+-- Every input of a session.
+SELECT id, session_id, kind, prompt, delivery, admitted_delivery, time_created, admitted_seq, promoted_seq, wake_pending,
+       execution_requests, retries, retried_by, outcome, error, settled_seq
+FROM session_input WHERE session_id = :session_id ORDER BY admitted_seq, id;
+
+-- name: upkeep_approvals(session_id)
+-- Every approval of a session.
+SELECT session_id, message_id, call_id, execution_id, time_created, deadline, decision, by, note
+FROM session_approval WHERE session_id = :session_id;
+
+-- name: upkeep_recoveries(session_id)
+-- Every recovery of a session.
+SELECT execution_id, session_id, assistant_message_id, continuation_message_id, phase, wake_pending, wake_attempts,
+       recovery_error, not_before, attempt, time_created
+FROM session_recovery WHERE session_id = :session_id;
+
+-- name: upkeep_restore_session(id, held, deleting, wake_attempts)!
+-- What no log knows of a session, back after a rebuild.
+UPDATE session SET held = :held, deleting = :deleting, wake_attempts = :wake_attempts WHERE id = :id;
+
+-- name: upkeep_restore_recovery(execution_id, wake_attempts, recovery_error)!
+-- What no log knows of a recovery, back after a rebuild; one that was given up wakes nobody.
+UPDATE session_recovery SET wake_attempts = :wake_attempts, recovery_error = :recovery_error,
+       wake_pending = CASE WHEN :recovery_error IS NULL THEN wake_pending ELSE 0 END
+WHERE execution_id = :execution_id;
+
+-- name: upkeep_restore_claim(id, session_id, owner_id, purpose, assistant_message_id, phase, interrupted, time_created, expires_at, recovery_error, recovery_attempts, recovery_not_before)!
+-- A claim as it was, back after a rebuild.
+INSERT INTO session_execution (id, session_id, owner_id, purpose, assistant_message_id, phase, interrupted, time_created,
+                               expires_at, recovery_error, recovery_attempts, recovery_not_before)
+VALUES (:id, :session_id, :owner_id, :purpose, :assistant_message_id, :phase, :interrupted, :time_created, :expires_at,
+        :recovery_error, :recovery_attempts, :recovery_not_before);
+
+-- name: upkeep_clear_approvals(session_id)!
+-- Gone before a rebuild, also where no session row is left that they would go with.
+DELETE FROM session_approval WHERE session_id = :session_id;
+
+-- name: upkeep_clear_recoveries(session_id)!
+-- Gone before a rebuild, also where no session row is left that they would go with.
+DELETE FROM session_recovery WHERE session_id = :session_id;
+
+-- name: upkeep_clear_inputs(session_id)!
+-- Gone before a rebuild, also where no session row is left that they would go with.
+DELETE FROM session_input WHERE session_id = :session_id;
+
+-- name: upkeep_clear_parts(session_id)!
+-- Gone before a rebuild, also where no session row is left that they would go with.
+DELETE FROM session_part WHERE session_id = :session_id;
+
+-- name: upkeep_clear_messages(session_id)!
+-- Gone before a rebuild, also where no session row is left that they would go with.
+DELETE FROM session_message WHERE session_id = :session_id;
+
+-- name: upkeep_clear_claims(session_id)!
+-- Gone before a rebuild, also where no session row is left that they would go with.
+DELETE FROM session_execution WHERE session_id = :session_id;

@@ -1,0 +1,1 @@
+"""Looking after a database: verify, rebuild, doctor, export and import, backup."""

@@ -1,0 +1,68 @@
+"""Rebuild: every projected row of a session made again from its log, in one transaction (MSG-1).
+
+Lives here: taking a session's rows out, projecting its log again, putting back what no log knows, and looking at the
+result before it is committed. Refused under a live claim: its owner holds in memory what the rows are. Not here: what
+differs (`verify.py`).
+"""
+
+from __future__ import annotations
+
+from perdure import errors
+from perdure.core import projection
+from perdure.log.log import Log
+from perdure.log.unit import Unit
+from perdure.maintenance import compare, verify
+from perdure.session import owner
+
+PAGE = 500
+
+
+async def rebuild(log: Log, session_id: str, *, claimed: bool = False) -> int:
+    """Rebuild one session; how many events it was rebuilt from. `claimed` even under a claim: for a copy nobody runs.
+
+    Raises `SessionNotFound`, `SessionBusy` under a live claim, `Undecodable` for a log that cannot be read; nothing is
+    changed then.
+    """
+    return await log.transact(lambda unit: _rebuild(unit, session_id, claimed=claimed))
+
+
+def _rebuild(unit: Unit, session_id: str, *, claimed: bool) -> int:
+    tx = unit.tx
+    kept = tx.upkeep.keep(session_id)
+    live = kept.claim and kept.claim.expires_at > unit.now and not owner.is_dead(kept.claim.owner_id)
+    if kept.claim and live and not claimed:
+        msg = f"Session {session_id} is executed by {kept.claim.owner_id}"
+        raise errors.SessionBusy(msg)
+    tx.upkeep.clear(session_id)
+    folded, after = projection.Projection(), -1
+    while page := tx.events.page(session_id, after, PAGE):
+        for row in page:
+            if row.seq != after + 1:
+                msg = f"The log of session {session_id} has no event {after + 1}"
+                raise errors.Undecodable(msg)
+            after = row.seq
+            recorded = verify.decoded(unit.registry, row)
+            folded = projection.apply(folded, recorded)
+            for project in unit.projectors:
+                project(tx, recorded)
+    if folded.session is None and folded.gone is None:
+        msg = f"Session {session_id} does not exist" if after < 0 else f"The log of {session_id} is no session's"
+        raise errors.SessionNotFound(msg)
+    tx.upkeep.put_back(session_id, kept)
+    for words in compare.differences(tx, session_id, folded):
+        msg = f"The rebuilt rows of session {session_id} are not what its log says: {words}"
+        raise errors.Defect(msg)
+    return after + 1
+
+
+async def sessions(log: Log) -> list[str]:
+    """Every aggregate in the log that is a session."""
+    found: list[str] = []
+    after = ""
+    created = "session.created."
+    while page := await log.store.read(
+        lambda tx, after=after: [(one, tx.events.at(one, 0)) for one, _ in tx.events.aggregates(after, PAGE)]
+    ):
+        found += [one for one, first in page if first and first.type.startswith(created)]
+        after = page[-1][0]
+    return found

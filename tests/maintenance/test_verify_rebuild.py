@@ -1,0 +1,154 @@
+"""Verify finds what is wrong and nothing else; rebuild makes the rows again and keeps what no log knows."""
+
+import typing
+
+import pytest
+
+from perdure import errors
+from perdure.core import events
+from perdure.maintenance import opening, rebuild, verify
+
+
+async def problems(path, only=None):
+    async with opening.log(path) as log:
+        return [
+            (one.aggregate_id, one.kind, one.detail)
+            async for checked in verify.verify(log, only)
+            for one in checked.problems
+        ]
+
+
+def test_the_story_holds_every_fact_but_deletion(kit):
+    told = {type(fact) for fact in kit.story("s")}
+    assert set(typing.get_args(events.Fact)) - told == {events.SessionDeleted}
+
+
+async def test_a_sound_database_has_no_problems_msg_1(database):
+    assert await problems(database) == []
+    async with opening.log(database) as log:
+        checked = [(one.aggregate_id, one.events) async for one in verify.verify(log)]
+        with pytest.raises(errors.SessionNotFound):
+            [one async for one in verify.verify(log, "nobody")]
+    assert [name for name, _ in checked] == ["s1", "s2"]
+    assert len({count for _, count in checked}) == 1
+
+
+LOG_DAMAGE = [
+    ("DELETE FROM event WHERE aggregate_id = 's1' AND seq = 3", "gap", "expected 3"),
+    ("DELETE FROM event WHERE aggregate_id = 's1' AND seq > 50", "gap", "the last event is 50"),
+    ("UPDATE event_sequence SET seq = seq + 1 WHERE aggregate_id = 's1'", "gap", "the sequence row says"),
+    ("UPDATE event SET data = '{' WHERE aggregate_id = 's1' AND seq = 4", "undecodable", "sequence 4"),
+    ("UPDATE event SET type = 'x.1' WHERE aggregate_id = 's1' AND seq = 4", "undecodable", "x.1"),
+    ("UPDATE event SET metadata = '[]' WHERE aggregate_id = 's1' AND seq = 4", "undecodable", "sequence 4"),
+    (
+        "UPDATE event SET data = replace(data, '\"s1\"', '\"s2\"') WHERE aggregate_id = 's1' AND seq = 4",
+        "undecodable",
+        "its payload s2",
+    ),
+    ("DELETE FROM event_sequence WHERE aggregate_id = 's1'", "gap", "the sequence row says -1"),
+]
+
+
+@pytest.mark.parametrize(("statement", "kind", "words"), LOG_DAMAGE)
+async def test_damage_to_the_log_is_found_in_its_aggregate_alone_log_11(database, kit, statement, kind, words):
+    kit.damage(database, *kit.ALLOW, statement)
+    found = await problems(database)
+    assert {one[0] for one in found} == {"s1"}
+    assert any(one[1] == kind and words in one[2] for one in found), found
+    assert await problems(database, "s2") == []
+
+
+ROW_DAMAGE = [
+    ("UPDATE session SET title = 'x' WHERE id = 's1'", "session: title is 'x'"),
+    ("UPDATE session SET cost = cost + 1 WHERE id = 's1'", "session: usage"),
+    ("DELETE FROM session WHERE id = 's1'", "session: missing"),
+    ("UPDATE session_input SET wake_pending = 0 WHERE id = 'msg_retry_s1_msg_1_1'", "wake_pending is False"),
+    ("DELETE FROM session_input WHERE id = 's1_msg_3'", "input s1_msg_3: missing"),
+    ("UPDATE session_approval SET decision = 'deny' WHERE session_id = 's1'", "decision is 'deny'"),
+    ("DELETE FROM session_approval WHERE session_id = 's1'", "approval s1_msg_a1 call_1: missing"),
+    ("UPDATE session_recovery SET phase = 'ready' WHERE session_id = 's1'", "phase is 'ready'"),
+    ("DELETE FROM session_recovery WHERE session_id = 's1'", "recovery s1_exe_2: missing"),
+    ("DELETE FROM session_message WHERE id = 's1_msg_y'", "message s1_msg_y: missing"),
+    ("DELETE FROM session_part WHERE message_id = 's1_msg_a1' AND kind = 'text'", "message s1_msg_a1: parts"),
+    ("UPDATE session_message SET data = '{' WHERE id = 's1_msg_1'", "s1_msg_1 of session s1 cannot be decoded"),
+    ("UPDATE session_message SET data = replace(data, 'go on', 'stop') WHERE id = 's1_msg_y'", "text is 'stop'"),
+    ("UPDATE session_part SET data = '{}' WHERE message_id = 's1_msg_a1'", "s1_msg_a1 of session s1 cannot be decoded"),
+    (
+        """INSERT INTO session_message SELECT 'extra', session_id, type, 9999, 1,
+                  json_set(data, '$.id', 'extra', '$.seq', 9999) FROM session_message WHERE id = 's1_msg_y'""",
+        "message extra: the log knows none",
+    ),
+    ("UPDATE session_message SET seq = 9999 WHERE id = 's1_msg_y'", "its columns and its data name different messages"),
+]
+
+
+@pytest.mark.parametrize(("statement", "words"), ROW_DAMAGE)
+async def test_rows_that_are_not_what_the_log_says_are_found_and_rebuilt_msg_1(database, kit, statement, words):
+    sound = kit.dump(database)
+    kit.damage(database, statement)
+    found = await problems(database)
+    assert {one[:2] for one in found} == {("s1", "rows")}
+    assert any(words in one[2] for one in found), found
+    async with opening.log(database) as log:
+        assert await rebuild.rebuild(log, "s1") == len(list(kit.story("s1")))
+    assert await problems(database) == []
+    if "DELETE FROM session " not in statement:
+        assert kit.dump(database) == sound
+
+
+async def test_what_nothing_leads_to_is_found(database, kit):
+    kit.damage(database, *kit.ALLOW, "DELETE FROM event_sequence", "DELETE FROM event WHERE aggregate_id = 's2'")
+    found = await problems(database)
+    assert ("s1", "gap") in {one[:2] for one in found}
+    assert ("s2", "rows", "session: the log knows none") in found
+
+
+async def test_many_problems_of_one_aggregate_are_cut_short(database, kit):
+    kit.damage(database, *kit.ALLOW, "UPDATE event SET data = '{' WHERE aggregate_id = 's1'")
+    found = await problems(database)
+    assert len(found) == verify.SOME + 1
+    assert found[-1][2].startswith("and ")
+
+
+async def test_a_rebuild_keeps_what_no_log_knows_msg_1(database, store, log, kit):
+    await kit.operate(store, "s1")
+    before = await store.read(lambda tx: tx.upkeep.keep("s1"))
+    assert None not in (before.session, before.claim, before.epoch)
+    assert before.recoveries[0].recovery_error == "gave up"
+    assert before.drafts
+    rows = kit.dump(database)
+    await rebuild.rebuild(log, "s1")
+    assert await store.read(lambda tx: tx.upkeep.keep("s1")) == before
+    assert kit.dump(database) == rows
+
+
+async def test_a_rebuild_is_refused_under_a_live_claim_and_changes_nothing_msg_1(database, store, log, kit):
+    await kit.operate(store, "s1", expires_at=1_001)
+    rows = kit.dump(database)
+    with pytest.raises(errors.SessionBusy):
+        await rebuild.rebuild(log, "s1")
+    assert kit.dump(database) == rows
+
+
+async def test_a_rebuild_of_a_log_that_cannot_be_read_changes_nothing_msg_1(database, kit):
+    kit.damage(database, *kit.ALLOW, "UPDATE event SET data = '{' WHERE aggregate_id = 's1' AND seq = 40")
+    kit.damage(database, "DELETE FROM event WHERE aggregate_id = 's2' AND seq = 40")
+    rows = kit.dump(database)
+    async with opening.log(database) as log:
+        for session in ("s1", "s2"):
+            with pytest.raises(errors.Undecodable):
+                await rebuild.rebuild(log, session)
+        with pytest.raises(errors.SessionNotFound):
+            await rebuild.rebuild(log, "nobody")
+    assert kit.dump(database) == rows
+
+
+async def test_every_session_is_found_for_a_rebuild(log):
+    assert await rebuild.sessions(log) == ["s1", "s2"]
+
+
+async def test_a_database_that_is_not_there_is_not_made(tmp_path):
+    with pytest.raises(errors.StoreUnusable):
+        async with opening.log(tmp_path / "none.db"):
+            pass
+    assert list(tmp_path.iterdir()) == []
