@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import logging
 import sys
 import threading
 
@@ -269,7 +270,11 @@ async def test_sec_2_the_result_of_a_tool_that_ran_is_always_recordable_and_flag
     assert json.loads(stored.encode()) == json.loads(stored)
 
 
-async def test_sec_2_a_failures_words_are_recordable_too(run):
+async def test_sec_2_a_failures_words_are_recordable_too(run, caplog):
+    caplog.set_level(
+        logging.CRITICAL, "perdure.runner"
+    )  # its traceback could not be reported from one process to another
+
     @tool
     def fail():
         raise ValueError("\ud800" + "x" * 10**6)

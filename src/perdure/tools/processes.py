@@ -194,7 +194,7 @@ def _marked() -> Iterator[tuple[int, str]]:
     ours = os.getpgrp()
     for entry in _PROC.glob("[0-9]*") if _PROC.is_dir() else ():
         try:
-            environment = (entry / "environ").read_bytes()
+            environment = _environment(entry)
             if wanted not in environment or os.getpgid(int(entry.name)) == ours:
                 continue
         except OSError:
@@ -202,3 +202,14 @@ def _marked() -> Iterator[tuple[int, str]]:
         for line in environment.split(b"\0"):
             if line.startswith(wanted):
                 yield int(entry.name), line[len(wanted) :].decode("ascii", "replace")
+
+
+def _environment(entry: Path) -> bytes:
+    """What a process was started with. A program being exchanged for another has none for a moment."""
+    for _ in range(5):
+        found = (entry / "environ").read_bytes()
+        if found:
+            return found
+        (entry / "exe").readlink()  # raises for the dead and for the kernel's own, which never have any
+        time.sleep(0.001)
+    return b""
