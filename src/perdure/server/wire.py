@@ -246,7 +246,7 @@ class Interrupted:
 
 @dataclass(frozen=True, slots=True)
 class Waited:
-    """What waiting came to: `done` once the prompt is settled, or without one, once the session is idle."""
+    """What waiting came to: `done` once the prompt is settled, or without one, once nothing is owed."""
 
     done: bool
     status: statuses.Status

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from perdure.engine import perdure as embedded
 from perdure.server import problems, requests, wire
 from perdure.server.serving import Here, Serving, Target
+from perdure.session import status as statuses
 from perdure.session.status import Status
 
 router = APIRouter(
@@ -36,15 +37,15 @@ async def resume(session: Target) -> Response:
 
 @router.post("/wait", response_model=wire.Waited)
 async def wait(here: Here, session: Target, body: requests.Wait | None = None) -> Response:
-    """Wait for a prompt to settle, or without one for the session to be idle; `done` says whether that came."""
+    """Wait for a prompt to settle, or without one until nothing is owed; `done` says whether that came."""
     asked = body or requests.Wait()
     if asked.message_id is not None:
         await session.receipt(asked.message_id)
     await _wait(here, session, asked)
     receipt = None if asked.message_id is None else await session.receipt(asked.message_id)
-    status = await session.status()
-    done = status.status == "idle" if receipt is None else receipt.state == "settled"
-    return wire.json(wire.Waited(done, status, receipt))
+    rests = await here.perdure.engine.store.read(lambda tx: statuses.at_rest(tx, session.id))
+    done = rests if receipt is None else receipt.state == "settled"
+    return wire.json(wire.Waited(done, await session.status(), receipt))
 
 
 async def _wait(here: Serving, session: embedded.Session, asked: requests.Wait) -> None:

@@ -18,10 +18,14 @@ router = APIRouter(
 
 @router.get("/messages", response_model=schema.MessagePage)
 async def read_messages(
-    session: Target, limit: Annotated[int, Query(ge=1, le=1000)] = 100, cursor: str | None = None
+    session: Target,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    after: Annotated[int, Query(ge=-1, le=2**53)] = -1,
+    cursor: str | None = None,
 ) -> Response:
-    """The transcript in order, assistants with their parts."""
-    after = -1 if cursor is None else cursors.number(*cursors.read("messages", cursor, 1))
+    """The transcript in order, assistants with their parts: after a seq, or where the page before ended."""
+    if cursor is not None:
+        after = cursors.number(*cursors.read("messages", cursor, 1))
     found = await session.messages(after=after, limit=limit + 1)
     following = cursors.write("messages", found[limit - 1].seq) if len(found) > limit else None
     return wire.message_page(found[:limit], following)
