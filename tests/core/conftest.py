@@ -89,6 +89,12 @@ def story():
     return Story()
 
 
+@pytest.fixture(scope="session")
+def story_of():
+    """Makes a story an example, for tests of many examples."""
+    return Story
+
+
 class Ticking:
     """A clock that stands still until it is told."""
 

@@ -11,15 +11,16 @@ import math
 from typing import Any, cast
 
 DEPTH = 64
+LONG_INT = 10_000  # bits; Python writes no longer ones in decimal
 NODES = 200_000  # lists and objects; a value may hold itself, and then has no end
 
 
 def clean_text(text: str) -> str:
-    """The text with lone surrogates replaced; almost always the very same object."""
+    """The text with lone surrogates replaced and pairs of them joined; almost always the very same object."""
     try:
         text.encode()
     except UnicodeEncodeError:
-        return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
 
 
@@ -39,15 +40,12 @@ def _clean(value: Any, depth: int, replaced: _Seen) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
-        cleaned = clean_text(str(value))
-        if cleaned is not value and cleaned != value:
-            replaced.append(True)
-        return cleaned
+        return _text(str.__str__(value), replaced)  # of an enum too: its value, not its name
     if isinstance(value, int):
         if -(2**63) <= value < 2**63:
             return int(value)
         replaced.append(True)
-        return str(value)
+        return str(int(value)) if value.bit_length() < LONG_INT else hex(value)
     if isinstance(value, float):
         if math.isfinite(value):
             return float(value)
@@ -58,11 +56,33 @@ def _clean(value: Any, depth: int, replaced: _Seen) -> Any:
         replaced.append(True)
         return "[nested too deeply]" if depth == 0 else "[too large]"
     if isinstance(value, dict):
-        items = cast("dict[Any, Any]", value).items()
-        return {_clean(str(key), depth, replaced): _clean(item, depth - 1, replaced) for key, item in items}
+        items = list(cast("dict[Any, Any]", value).items())
+        kept = {_key(key, replaced): _clean(item, depth - 1, replaced) for key, item in items}
+        replaced += [True] * (len(kept) < len(items))  # two keys became one
+        return kept
     if isinstance(value, list | tuple):
         return [_clean(item, depth - 1, replaced) for item in cast("list[Any]", value)]
     replaced.append(True)
+    return _words(value)
+
+
+def _text(text: str, replaced: _Seen) -> str:
+    cleaned = clean_text(text)
+    if cleaned is not text:
+        replaced.append(True)
+    return cleaned
+
+
+def _key(key: Any, replaced: _Seen) -> str:
+    """A key as JSON has it; like its values, what only looks like text is flagged."""
+    if isinstance(key, str):
+        return _text(str.__str__(key), replaced)
+    if not isinstance(key, int | float | None):
+        replaced.append(True)
+    return _words(key)
+
+
+def _words(value: Any) -> str:
     try:
         return clean_text(str(value))
     except Exception:  # noqa: BLE001, a __str__ of someone else's may raise anything

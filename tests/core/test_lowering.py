@@ -1,0 +1,119 @@
+"""Lowering is kept per settled message: the same words, for the price of what is new (MSG-9)."""
+
+import pytest
+
+from perdure.core import events, lowering, messages, request
+
+SPEAKER = request.Speaker("scripted", "m")
+FAILURE = messages.Failure("timeout", "Too slow")
+IMAGE = messages.Prompt((messages.PromptPart("image", mime="image/png", hash="h"),))
+
+
+def nothing(_):
+    return None
+
+
+@pytest.fixture
+def lowered(monkeypatch):
+    """The ids of the messages that were lowered, in order."""
+    seen, real = [], request.lower_message
+
+    def spy(message, speaker, content):
+        seen.append(message.id)
+        return real(message, speaker, content)
+
+    monkeypatch.setattr(request, "lower_message", spy)
+    return seen
+
+
+def turn(story, n):
+    story.ask(f"question {n}", f"u{n}")
+    story.step(f"a{n}")
+    story.running("c", f"a{n}")
+    story.of(events.ToolSucceeded, "c", f"a{n}")
+    story.end(f"a{n}")
+
+
+def test_a_draft_is_what_lowering_says_at_every_fact_msg_9(story):
+    kept = lowering.Lowering()
+
+    def agree():
+        draft = kept.draft(story.transcript, SPEAKER)
+        assert (draft.fill(nothing), draft.problem) == (request.lower(story.transcript, SPEAKER, nothing), None)
+
+    for n in range(3):
+        turn(story, n)
+        agree()
+    story.ask(IMAGE, "img")
+    story.step("open")
+    story.think("hm", amid="open", metadata={"signature": "s"})
+    agree()
+    story.tell(events.CompactionStarted, message_id="k", reason="auto")
+    agree()
+    story.say("more", amid="open")
+    agree()
+    story.tell(events.CompactionEnded, message_id="k", summary="all", recent="u2")
+    agree()
+    story.end("open")
+    story.step("next")
+    agree()
+
+
+def test_a_settled_message_is_lowered_once_msg_9(story, lowered):
+    kept = lowering.Lowering()
+    for n in range(4):
+        turn(story, n)
+        kept.draft(story.transcript, SPEAKER)
+    assert lowered == [name for n in range(4) for name in (f"u{n}", f"a{n}")]
+
+
+def test_an_open_assistant_is_lowered_again_until_it_is_complete_msg_9(story, lowered):
+    kept = lowering.Lowering()
+    turn(story, 0)
+    story.step("open")
+    for _ in range(2):
+        kept.draft(story.transcript, SPEAKER)
+    story.end("open")
+    for _ in range(2):
+        kept.draft(story.transcript, SPEAKER)
+    assert lowered == ["u0", "a0", "open", "open", "open"]
+
+
+def test_another_speaker_is_spoken_to_anew_msg_9(story, lowered):
+    kept = lowering.Lowering()
+    story.step()
+    story.think("hm", metadata={"signature": "s"})
+    story.end()
+    first = kept.draft(story.transcript, SPEAKER).messages
+    other = kept.draft(story.transcript, request.Speaker("other", "m")).messages
+    assert first[0].content == (request.ReasoningContent("hm", {"signature": "s"}),)
+    assert other[0].content == (request.TextContent("hm"),)
+    assert lowered == ["a", "a"]
+
+
+def test_another_transcript_is_lowered_from_its_beginning_msg_9(story, story_of):
+    kept = lowering.Lowering()
+    turn(story, 0)
+    kept.draft(story.transcript, SPEAKER)
+    other = story_of()
+    turn(other, 7)
+    assert kept.draft(other.transcript, SPEAKER).messages == request.lower(other.transcript, SPEAKER, nothing)
+
+
+def test_bytes_are_asked_for_each_time_and_never_kept(story):
+    kept = lowering.Lowering()
+    story.ask("see", "u0")
+    story.ask(IMAGE, "u1")
+    for data in (b"1", b"2"):
+        draft = kept.draft(story.transcript, SPEAKER)
+        assert draft.hashes == {"h"}
+        assert draft.fill({"h": data}.get)[1].content == (request.MediaContent("image", "image/png", data),)
+    assert b"1" not in repr(kept._front).encode()
+
+
+def test_a_broken_pair_is_found_each_time_and_never_kept_msg_9(story, monkeypatch):
+    monkeypatch.setattr(request, "_result", lambda part: request.ResultMessage("nobody", part.name, ""))
+    kept = lowering.Lowering()
+    turn(story, 0)
+    for _ in range(2):
+        assert kept.draft(story.transcript, SPEAKER).problem == "Result of nobody stands where no call asks for it"
