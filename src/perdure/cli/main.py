@@ -22,6 +22,12 @@ from perdure.version import VERSION
 COMMANDS = (
     ("serve", "perdure.cli.serve", "Serve sessions over HTTP."),
     ("demo", "perdure.cli.demo", "Watch a session be killed half-way and carry on."),
+    ("export", "perdure.cli.export", "Write stored events as lines of JSON."),
+    ("import", "perdure.cli.importing", "Replay exported events."),
+    ("verify", "perdure.cli.verify", "Check every session against its log."),
+    ("rebuild", "perdure.cli.rebuild", "Make rows again from the log."),
+    ("backup", "perdure.cli.backup", "Copy a database that may be in use."),
+    ("doctor", "perdure.cli.doctor", "Find what is wrong with a database; mend a copy."),
 )
 DONE, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130
 
