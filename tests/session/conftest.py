@@ -84,7 +84,9 @@ class Node:
         self.crashed = True
         engine = self.engine
         tasks = [engine._sweeping, *engine.coordinator._periods]
-        tasks += [entry.task for entry in engine.coordinator._entries.values() if entry.task]
+        for entry in engine.coordinator._entries.values():
+            entry.busy.reason = None  # nobody cleans up
+            tasks.append(entry.task)
         engine.log.store = _Dead()
         for task in tasks:
             task.cancel()
@@ -103,7 +105,7 @@ class _Dead:
     """A store nobody answers for."""
 
     async def write(self, work, *, committed=None):
-        await asyncio.Event().wait()
+        raise asyncio.CancelledError
 
     read = write
 
@@ -132,9 +134,9 @@ async def nodes(tmp_path, clock, empty_database):
     shutil.copy(empty_database, tmp_path / "perdure.db")
     numbers = itertools.count()
 
-    async def start(replies=(), *, tools=(), deaf=False, own_clock=None, agents=None, **settings):
+    async def start(replies=(), *, tools=(), deaf=False, own_clock=None, agents=None, seam="thread", **settings):
         model = replies if isinstance(replies, scripted.ScriptedModel) else scripted.ScriptedModel(replies)
-        world = World(clock=own_clock or clock, entropy=_entropy(next(numbers)))
+        world = World(clock=own_clock or clock, entropy=_entropy(next(numbers)), seam=seam)
         chosen = config.Settings(database_url=str(tmp_path / "perdure.db"), lease_seconds=LEASE_MS / 1000, **settings)
         declared = [Agent("main", model=model, tools=list(tools))] if agents is None else agents
         app = Perdure(declared, settings=chosen, world=world)
