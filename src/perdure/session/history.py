@@ -8,7 +8,8 @@ model is shown (`core/request.py`).
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from typing import Any
 
 from perdure.core import events, lowering, messages, transcript
@@ -19,13 +20,32 @@ PAGE = 500
 
 
 class Histories:
-    """Transcripts of at most `keep` sessions, the least lately used one dropped first."""
+    """Transcripts of the sessions that are busy, and of at most `keep` that were lately."""
 
     def __init__(self, log: Log, *, keep: int = 64) -> None:
         """Read through `log`."""
         self._log, self._keep = log, keep
         self._held: OrderedDict[str, transcript.Transcript] = OrderedDict()
+        self._busy: set[str] = set()
+        self._behind: set[str] = set()
         self._lowerings: dict[str, lowering.Lowering] = {}
+
+    @contextmanager
+    def busy(self, session_id: str) -> Generator[None, None, None]:
+        """Keep a session's transcript for the length of a block, however many others are held."""
+        self._busy.add(session_id)
+        try:
+            yield
+        finally:
+            self._busy.discard(session_id)
+            self._trim()
+
+    async def current(self, session_id: str) -> transcript.Transcript:
+        """The transcript of a session this process executes: as far as its own commits go, which is all that a model
+        sees; what others appended meanwhile (admissions, requests) is no message yet.
+        """
+        held = self._held.get(session_id)
+        return held if held is not None and session_id not in self._behind else await self.load(session_id)
 
     async def load(self, session_id: str) -> transcript.Transcript:
         """The session's transcript as it is now."""
@@ -36,6 +56,7 @@ class Histories:
             while missed := await self._log.read(session_id, held.seq):
                 for recorded in missed:
                     held = transcript.apply(held, recorded)
+        self._behind.discard(session_id)
         self._keep_it(session_id, held)
         return held
 
@@ -49,6 +70,8 @@ class Histories:
         for event in recorded:
             if event.seq == held.seq + 1:
                 held = transcript.apply(held, event)
+            elif event.seq > held.seq:
+                self._behind.add(session_id)
         self._keep_it(session_id, held)
 
     def lowering(self, session_id: str) -> lowering.Lowering:
@@ -58,13 +81,20 @@ class Histories:
     def drop(self, session_id: str) -> None:
         """Forget a session."""
         self._held.pop(session_id, None)
+        self._behind.discard(session_id)
         self._lowerings.pop(session_id, None)
 
     def _keep_it(self, session_id: str, held: transcript.Transcript) -> None:
         self._held[session_id] = held
         self._held.move_to_end(session_id)
-        while len(self._held) > self._keep:
-            self.drop(next(iter(self._held)))
+        self._trim()
+
+    def _trim(self) -> None:
+        """Drop what was not used for longest, the busy ones excepted."""
+        idle = len(self._held) - len(self._busy)
+        if idle > self._keep:
+            for session_id in [one for one in self._held if one not in self._busy][: idle - self._keep]:
+                self.drop(session_id)
 
 
 def read(tx: port.Tx, session_id: str) -> transcript.Transcript:
