@@ -53,9 +53,13 @@ class Engine:
         own_models: Mapping[str, models.Model] | None = None,
         world: World | None = None,
         prices: Mapping[str, pricing.Price] | None = None,
+        *,
+        idle: bool = False,
     ) -> None:
-        """Check what was declared; opens nothing. Raises `ConfigError`, `UnknownModel`."""
-        self.settings, self.world = settings, world or World()
+        """Check what was declared; opens nothing. An idle engine runs nothing: it stores what is asked, for others to
+        run. Raises `ConfigError`, `UnknownModel`.
+        """
+        self.settings, self.world, self.idle = settings, world or World(), idle
         self.epoch = self.owner_id = ""
         self.models = catalogue.Catalogue(config.provider_key, own_models)
         self.agents = {one.name: self._ready(one) for one in declared}
@@ -63,6 +67,7 @@ class Engine:
             raise errors.ConfigError("Two agents have the same name")
         self._toolsets = toolsets.Toolsets(declared)
         self._own_prices = prices or {}
+        self._opened = False
         self._sweeping: asyncio.Task[None] | None = None
 
     def _ready(self, one: agents.Agent) -> turn.Ready:
@@ -78,6 +83,9 @@ class Engine:
         # Here and not before: a process may fork between declaring an engine and starting it.
         self.epoch = ids.mint("epoch", self.world.entropy)
         self.owner_id = self.world.owner(self.world.entropy)
+        if self.idle:
+            await self._open(pricing.Prices(self._own_prices))
+            return
         if self.world.seam == "thread" and (ended := processes.end_leftovers(owner.is_dead)):
             _logger.warning("ended processes of a dead owner's tools", extra={"count": ended})
         await self._toolsets.start(self.owner_id)
@@ -139,16 +147,19 @@ class Engine:
             budget=self.settings.recovery_budget,
         )
         self._stop_foreign = self.store.on_foreign_commit(self._sweep.soon)
+        self._opened = True
 
     async def stop(self) -> None:
         """Let running steps finish within the grace period, leave the rest to whoever comes next, close everything."""
-        if self._sweeping is None:
+        if not self._opened:
             return
+        self._opened = False
         self._stop_foreign()
-        self._sweeping.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._sweeping
-        self._sweeping = None
+        if self._sweeping:
+            self._sweeping.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._sweeping
+            self._sweeping = None
         self.claims.stopping = True
         await self.coordinator.close(self.settings.grace_seconds)
         await self._toolsets.stop()
@@ -160,7 +171,8 @@ class Engine:
 
     def ring(self, session_id: str) -> None:
         """A session has stored intent to run: advisory, the sweep rings again if this is lost."""
-        self.coordinator.wake(session_id)
+        if not self.idle:
+            self.coordinator.wake(session_id)
 
     def sweep_soon(self) -> None:
         """Something changed that a sweep should see."""

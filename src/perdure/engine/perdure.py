@@ -32,7 +32,8 @@ class Perdure:
     """An engine in this process: `async with Perdure(agents=[…]) as app`.
 
     `database` is a SQLite file (default PERDURE_DATABASE_URL, else ./perdure.db); `models` are models of your own by
-    `provider:name`, `prices` your own price table by the same names. Several processes may work on one file at once.
+    `provider:name`, `prices` your own price table by the same names. Several processes may work on one file at once;
+    an `idle` one runs nothing: it looks, and stores what is asked for another to run.
     """
 
     def __init__(
@@ -44,12 +45,13 @@ class Perdure:
         settings: config.Settings | None = None,
         world: World | None = None,
         prices: Mapping[str, pricing.Price] | None = None,
+        idle: bool = False,
     ) -> None:
         """Check what is declared; nothing is opened yet. Raises `ConfigError`, `UnknownModel`."""
         chosen = settings or config.settings()
         if database is not None:
             chosen = chosen.model_copy(update={"database_url": database})
-        self.engine = Engine(chosen, agents, models, world, prices)
+        self.engine = Engine(chosen, agents, models, world, prices, idle=idle)
         self.sessions = Sessions(self.engine)
         self.recoveries = Recoveries(self.engine)
 
