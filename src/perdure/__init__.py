@@ -13,7 +13,7 @@ from perdure.version import VERSION
 
 if TYPE_CHECKING:
     from perdure.agent import Agent, Tool, ToolContext, ToolError, ToolResult, tool
-    from perdure.core.events import Policy
+    from perdure.core.events import Budget, Policy, Retrying
     from perdure.engine.perdure import Part, Perdure, Session
     from perdure.errors import PerdureError
     from perdure.pricing import Price
@@ -31,7 +31,9 @@ _HOMES = {
     "ToolError": "perdure.agent",
     "ToolResult": "perdure.agent",
     "tool": "perdure.agent",
+    "Budget": "perdure.core.events",
     "Policy": "perdure.core.events",
+    "Retrying": "perdure.core.events",
     "DateSource": "perdure.session.sources",
     "FileSource": "perdure.session.sources",
     "FunctionSource": "perdure.session.sources",
@@ -46,6 +48,7 @@ _HOMES = {
 
 __all__ = [
     "Agent",
+    "Budget",
     "DateSource",
     "FileSource",
     "FunctionSource",
@@ -54,6 +57,7 @@ __all__ = [
     "PerdureError",
     "Policy",
     "Price",
+    "Retrying",
     "Session",
     "Tool",
     "ToolContext",

@@ -1,17 +1,18 @@
 """What a session or a turn may use, and whether it has: pure (RUN-7).
 
-Lives here: `spent`, a fold over the assistants of a turn, and the check before each model call. Not here: prices,
-ending a turn. A call whose cost nobody knows counts its tokens; its cost is unknown and cannot be held against a limit,
-which the status says.
+Lives here: `used`, a fold over facts, and the check before each model call. Not here: prices, ending a turn, reading
+the facts of a turn that goes on after a restart (`runner/spending.py`). A step counts when it ends, so that a crash in it
+counts it once. A call whose cost nobody knows counts its tokens; its cost cannot be held against a limit, and the
+session's totals say how many such there were.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
-from perdure.core import messages
-from perdure.core.session_facts import Budget
+from perdure.core import events, messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,30 +24,31 @@ class Spent:
     seconds: float = 0.0
     steps: int = 0
 
+    def plus(self, facts: Iterable[Any]) -> Spent:
+        """This and what more facts say, which know nothing of seconds."""
+        more = used(facts)
+        return Spent(self.tokens + more.tokens, self.cost + more.cost, self.seconds, self.steps + more.steps)
+
 
 def total(tokens: messages.Tokens) -> int:
     """Tokens of all kinds."""
     return tokens.input + tokens.output + tokens.reasoning + tokens.cache_read + tokens.cache_write
 
 
-def spent_since(transcript: Iterable[messages.Message], first_seq: int, now_ms: int) -> Spent:
-    """What the turn that began at `first_seq` has used by now. `transcript` in reverse order; read only as far as that
-    seq.
+def used(facts: Iterable[Any]) -> Spent:
+    """What facts say was used: by steps that ended, and by what is recorded apart (summaries, interrupted and parked
+    steps).
     """
     tokens = cost = steps = 0
-    began = now_ms
-    for message in transcript:
-        if message.seq < first_seq:
-            break
-        if isinstance(message, messages.Assistant):
-            steps += 1
-            began = min(began, message.time.created)
-            tokens += total(message.tokens) if message.tokens else 0
-            cost += message.cost or 0
-    return Spent(tokens, cost, (now_ms - began) / 1000, steps)
+    for fact in facts:
+        if isinstance(fact, events.StepEnded | events.StepFailed | events.UsageRecorded):
+            tokens += total(fact.tokens) if fact.tokens else 0
+            cost += fact.cost or 0
+            steps += not isinstance(fact, events.UsageRecorded)
+    return Spent(tokens, cost, 0.0, steps)
 
 
-def exceeded(limit: Budget | None, spent: Spent) -> str | None:
+def exceeded(limit: events.Budget | None, spent: Spent) -> str | None:
     """Which limit is reached, in words; None while another call may be made."""
     if limit is None:
         return None

@@ -35,15 +35,29 @@ class Limit:
         """What a request may fill; at least half of a small window."""
         return max(self.context - self.buffer, self.context // 2)
 
+    @property
+    def keep(self) -> int:
+        """How much stays verbatim behind a summary; in a small window at most half of what a request may fill."""
+        return min(KEEP_TOKENS, self.usable // 2)
+
 
 def estimate(visible: Sequence[messages.Message]) -> int:
-    """Tokens the next request will take: the provider's last count, and a guess for everything after it."""
-    tokens = 0
+    """Tokens the next request will take: the provider's last count, and a guess for everything after it.
+
+    What it counted before a summary took the place of much of it says nothing any more.
+    """
+    tokens, since = 0, visible[0].seq if visible and isinstance(visible[0], messages.Compaction) else -1
     for message in reversed(visible):
-        if isinstance(message, messages.Assistant) and message.tokens and message.finish != "error":
-            return tokens + budget.total(message.tokens) + _results(message) // CHARS_PER_TOKEN
+        counted = isinstance(message, messages.Assistant) and message.seq > since and _counted(message)
+        if isinstance(message, messages.Assistant) and counted:
+            return tokens + counted + _results(message) // CHARS_PER_TOKEN
         tokens += length(message) // CHARS_PER_TOKEN + 1
     return tokens
+
+
+def _counted(message: messages.Assistant) -> int:
+    """What the provider counted for a whole answer, 0 where it did not."""
+    return 0 if message.finish == "error" or message.tokens is None else budget.total(message.tokens)
 
 
 def length(message: messages.Message) -> int:
@@ -77,7 +91,8 @@ def cut(visible: Sequence[messages.Message], keep_tokens: int = KEEP_TOKENS) -> 
     """Index of the first message kept verbatim: a user boundary with at most `keep_tokens` behind it, else the newest
     one.
 
-    Everything before goes into the summary. 0 means that there is nothing to summarise.
+    Everything before goes into the summary. 0 means that there is nothing to summarise: a summary alone gets no
+    shorter by another one.
     """
     kept, best = 0, 0
     for index in range(len(visible) - 1, 0, -1):
@@ -86,7 +101,8 @@ def cut(visible: Sequence[messages.Message], keep_tokens: int = KEEP_TOKENS) -> 
             break
         if isinstance(visible[index], messages.User):
             best = index
-    return best
+    worth = any(length(message) for message in visible[:best] if not isinstance(message, messages.Compaction))
+    return best if worth else 0
 
 
 def transcript_text(prefix: Sequence[messages.Message]) -> str:

@@ -36,6 +36,20 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
+class Retrying:
+    """How often a step is asked of a provider that fails, and how long is waited; None means the engine's default.
+
+    `attempts` counts the first one too; `attempts_of` says otherwise for one kind of error (`rate_limit`, `server`, …): 1 is
+    never again, and a kind that is not tried again by default is with more.
+    """
+
+    attempts: int | None = None
+    base_ms: int | None = None
+    retry_after_cap_ms: int | None = None
+    attempts_of: dict[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     """How a session wants to be recovered and bounded; None means the engine's default.
 
@@ -50,6 +64,7 @@ class Policy:
     approval: dict[str, Literal["never", "always"]] | None = None
     session_budget: Budget | None = None
     turn_budget: Budget | None = None
+    retry: Retrying | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ from perdure import agent as agents
 from perdure.core import codec, events, messages
 
 Need = Literal["run", "ask", "deny"]
+UNKNOWN = frozenset({"unknown", "timeout"})
+"""Errors of a call that may have happened all the same."""
 _logger = logging.getLogger("perdure.runner")
 
 
@@ -48,6 +50,6 @@ def unknown_calls(transcript: Iterable[messages.Message]) -> frozenset[tuple[str
         if isinstance(part, messages.ToolPart)
         and part.effect == "write"
         and isinstance(part.state, messages.Errored)
-        and part.state.error.type == "unknown"
+        and part.state.error.type in UNKNOWN
         and part.time.ran is not None
     )

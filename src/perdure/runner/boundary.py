@@ -14,16 +14,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from perdure import errors
-from perdure.core import budget, compaction, events, inbox, messages, request
+from perdure.core import compaction, events, inbox, messages, request, transcript
 from perdure.log.unit import Unit
-from perdure.runner import endings, retry, step
+from perdure.runner import endings, loops, retry, spending, step
 from perdure.runner.turn import Approved, Parts, Turn, append_all, choose_agent
 from perdure.session import claims, context, promotion, sessions
 from perdure.store import claims as rows
 from perdure.store.sessions import SessionRow
 
 GO_ON = "Your last answer was cut off. What you said so far stands above: go on from there without repeating it."
-LOOP_AFTER = 3
 
 
 async def begin(parts: Parts, held: claims.Held) -> Turn | None:
@@ -39,7 +38,7 @@ async def begin(parts: Parts, held: claims.Held) -> Turn | None:
         await endings.fail_before_start(parts, held, error)
         return None
     history = await parts.histories.load(held.session_id)
-    _consider_compaction(turn, request.visible(history))
+    summary_id = parts.mint("msg")
     seen = await context.observe(turn.ready.sources)
     note_id = parts.mint("msg")
     ending = endings.Ending(held, held.execution_id, held.attempt)
@@ -52,10 +51,11 @@ async def begin(parts: Parts, held: claims.Held) -> Turn | None:
             claims.let_go(unit.tx, claim)
             return ending.decide(went_on=False)
         turn.attempt = promoted.attempt
-        turn.began, turn.spent = _spent(unit, history.messages, held.session_id)
+        turn.began, turn.spent = spending.so_far(unit, held.session_id)
         unit.append(_started(claim, held.attempt))
+        turn.compaction_id = summary_id if _too_long(turn, history, unit) else None
         ending.decide(went_on=True)
-        return _start_or_end(unit, claim, turn, session, ending)
+        return start_or_end(unit, claim, turn, session, ending)
 
     going = await turn.commit(work, durable=ending.take_effect)
     parts.blocked.pop(held.session_id, None)
@@ -68,13 +68,14 @@ async def resume(parts: Parts, held: claims.Held) -> Turn | None:
     None where the turn was ended meanwhile; the claim is then let go.
     """
     session = await parts.log.store.read(lambda tx: sessions.get(tx, held.session_id))
+    history = await parts.histories.load(held.session_id)
+    asked = history.newest_assistant()
     try:
-        turn = _turn(parts, held, session)
+        turn = _turn(parts, held, dataclasses.replace(session, agent=asked.agent if asked else session.agent))
     except errors.PerdureError as error:
         await endings.fail_parked(parts, held, error)
         return None
     held.parked = False
-    history = await parts.histories.load(held.session_id)
     ending = endings.Ending(held, session.execution_id or "", held.attempt)
 
     def work(unit: Unit, claim: rows.ClaimRow) -> bool:
@@ -88,7 +89,8 @@ async def resume(parts: Parts, held: claims.Held) -> Turn | None:
         unit.append(events.ExecutionResumed(session_id=held.session_id, execution_id=execution_id))
         turn.message_id = current.id
         turn.resumed = _call_approved(unit, turn, current.id)
-        turn.began, turn.spent = _spent(unit, history.messages, held.session_id)
+        turn.began, turn.spent = spending.so_far(unit, held.session_id)
+        turn.step, turn.streak = _place(history.messages, promotion.running_since(unit.tx, held.session_id))
         ending.next_id = execution_id
         return ending.decide(went_on=True)
 
@@ -137,18 +139,17 @@ def _started(claim: rows.ClaimRow, attempt: int) -> events.ExecutionStarted:
     )
 
 
-def _spent(unit: Unit, held: Sequence[messages.Message], session_id: str) -> tuple[int, budget.Spent]:
-    """When the turn began and what it has used: nothing, unless it goes on after a crash."""
-    first = min(promotion.running_since(unit.tx, session_id), default=None)
-    if first is None:
-        return unit.now, budget.Spent()
-    spent = budget.spent_since(reversed(held), first, unit.now)
-    return unit.now - int(spent.seconds * 1000), spent
+def _place(held: Sequence[messages.Message], promoted: Sequence[int]) -> tuple[int, loops.Streak]:
+    """Where the open turn stands: which step since its last promotion the newest is, and the calls that failed before it."""
+    steps = [one for one in held if isinstance(one, messages.Assistant) and one.seq > min(promoted, default=-1)]
+    before = [one for one in steps[:-1] if one.finish != "error"]
+    calls = [call for one in before for call in loops.outcomes(one.parts)]
+    return 1 + sum(one.seq > max(promoted, default=-1) for one in before), loops.streak(calls)
 
 
 async def next_step(turn: Turn, ended: step.Ended) -> Turn | None:
     """End a step that owes another and start that one in the same commit; steers that wait join it."""
-    if turn.streak.times >= LOOP_AFTER:
+    if turn.streak.times >= loops.LIMIT:
         failure = messages.Failure("loop", f"The same call failed {turn.streak.times} times in a row")
         return await endings.end(turn, ended.facts, failure)
     session = await turn.parts.log.store.read(lambda tx: sessions.get(tx, turn.session_id))
@@ -157,17 +158,21 @@ async def next_step(turn: Turn, ended: step.Ended) -> Turn | None:
     except errors.PerdureError as error:
         return await endings.end(turn, ended.facts, messages.Failure(error.type, str(error)))
     following = dataclasses.replace(
-        fresh, step=turn.step + 1, began=turn.began, spent=_after(turn, ended.facts), streak=turn.streak
+        fresh,
+        step=turn.step + 1,
+        began=turn.began,
+        spent=turn.spent.plus(ended.facts),
+        streak=turn.streak,
+        unknown=turn.unknown,
     )
-    history = await turn.parts.histories.load(turn.session_id)
-    _consider_compaction(following, request.visible(history), ended.facts)
     return await _go_on(turn, following, session, ended.facts)
 
 
 async def _go_on(turn: Turn, following: Turn, session: SessionRow, facts: Sequence[Any]) -> Turn | None:
     """Write a step's last facts, let steers join and start the next step, unless a budget is used up."""
+    history = await turn.parts.histories.current(turn.session_id)
     seen = await context.observe(following.ready.sources)
-    note_id = turn.parts.mint("msg")
+    note_id, summary_id = turn.parts.mint("msg"), turn.parts.mint("msg")
     ending = endings.Ending(turn.held, turn.held.execution_id, turn.held.attempt)
 
     def work(unit: Unit, claim: rows.ClaimRow) -> bool:
@@ -177,25 +182,16 @@ async def _go_on(turn: Turn, following: Turn, session: SessionRow, facts: Sequen
         choice = inbox.choose(promotion.waiting(unit.tx, turn.session_id, unit.now), turn_open=True)
         if promotion.promote(unit, turn.session_id, choice).ids:
             following.step = 1
+        following.compaction_id = summary_id if _too_long(following, history, unit) else None
         ending.decide(went_on=True)
-        return _start_or_end(unit, claim, following, session, ending)
+        return start_or_end(unit, claim, following, session, ending)
 
     return following if await turn.commit(work, durable=ending.take_effect) else None
 
 
-def _after(turn: Turn, facts: Sequence[Any]) -> budget.Spent:
-    """What the turn has used once its current step's terminal fact is counted."""
-    used = turn.spent
-    for fact in facts:
-        if isinstance(fact, events.StepEnded | events.StepFailed):
-            tokens = budget.total(fact.tokens) if fact.tokens else 0
-            used = budget.Spent(used.tokens + tokens, used.cost + (fact.cost or 0), 0, used.steps + 1)
-    return used
-
-
-def _start_or_end(unit: Unit, claim: rows.ClaimRow, turn: Turn, session: SessionRow, ending: endings.Ending) -> bool:
+def start_or_end(unit: Unit, claim: rows.ClaimRow, turn: Turn, session: SessionRow, ending: endings.Ending) -> bool:
     """Announce the model call, or end the turn where a budget is used up; whether the call may leave (RUN-7)."""
-    reached = _over_budget(unit, turn, session)
+    reached = spending.reached(unit, turn, session)
     if reached:
         ending.next_id, ending.attempt = turn.parts.claims.next_id(), 1
         endings.end_turn(unit, claim, ending, messages.Failure("budget", f"The budget is used up: {reached}"))
@@ -206,17 +202,6 @@ def _start_or_end(unit: Unit, claim: rows.ClaimRow, turn: Turn, session: Session
     else:
         start_step(unit, claim, turn)
     return True
-
-
-def _over_budget(unit: Unit, turn: Turn, session: SessionRow) -> str | None:
-    seconds = (unit.now - turn.began) / 1000
-    reached = budget.exceeded(session.policy.turn_budget, dataclasses.replace(turn.spent, seconds=seconds))
-    if reached or session.policy.session_budget is None:
-        return reached
-    row = unit.tx.sessions.get(turn.session_id) or session
-    steps = unit.tx.messages.count(turn.session_id, "assistant")
-    whole = budget.Spent(budget.total(row.usage.tokens), row.usage.cost, (unit.now - row.time_created) / 1000, steps)
-    return budget.exceeded(session.policy.session_budget, whole)
 
 
 def start_step(unit: Unit, claim: rows.ClaimRow, turn: Turn) -> None:
@@ -232,14 +217,16 @@ def start_step(unit: Unit, claim: rows.ClaimRow, turn: Turn) -> None:
     )
 
 
-def _consider_compaction(turn: Turn, visible: Sequence[messages.Message], facts: Sequence[Any] = ()) -> None:
-    """Decide whether the next request would not fit the model's window."""
+def _too_long(turn: Turn, history: transcript.Transcript, unit: Unit) -> bool:
+    """Whether the next request, with what the unit has appended, would not fit the model's window and can be cut."""
     limit = turn.ready.limit
-    if limit is None or not compaction.cut(visible):
-        return
-    more = sum(len(str(fact)) for fact in facts) // compaction.CHARS_PER_TOKEN
-    if compaction.estimate(visible) + more > limit.usable:
-        turn.compaction_id = turn.parts.mint("msg")
+    if limit is None:
+        return False
+    grown = transcript.Transcript(tuple(request.visible(history)), history.seq)
+    for recorded in unit.appended:
+        grown = transcript.apply(grown, recorded)
+    found = grown.messages
+    return compaction.estimate(found) > limit.usable and compaction.cut(found, limit.keep) > 0
 
 
 # -- attempts that failed ----------------------------------------------------------------------------------------------
@@ -250,7 +237,8 @@ async def try_again(turn: Turn, failed: step.Failed) -> Turn | None:
     parts, error = turn.parts, failed.error
     if error and error.kind is errors.ModelErrorKind.CONTEXT_OVERFLOW and not failed.visible and not turn.overflowed:
         return await _compact_and_retry(turn, failed)
-    wait = retry.delay_ms(parts.retries, turn.attempt, error, parts.chance()) if error else None
+    plan = retry.chosen(parts.retries, turn.policy.retry)
+    wait = retry.delay_ms(plan, turn.attempt, error, parts.chance()) if error else None
     if wait is None:
         return await endings.end(turn, failed.facts, failed.failure)
     if failed.visible:
@@ -262,8 +250,15 @@ async def _retry(turn: Turn, failed: step.Failed, wait: int) -> Turn | None:
     """Nothing was visible: the same assistant is tried again, at a time that survives a restart."""
     at = turn.parts.clock.now_ms() + wait
 
+    used = [
+        events.UsageRecorded(session_id=turn.session_id, source="step.retried", tokens=fact.tokens, cost=fact.cost)
+        for fact in failed.facts
+        if isinstance(fact, events.StepFailed) and fact.tokens
+    ]
+
     def schedule(unit: Unit, claim: rows.ClaimRow) -> None:
         claims.move(unit, claim, "wait", turn.message_id)
+        append_all(unit, used)
         unit.append(
             events.RetryScheduled(
                 session_id=turn.session_id,
@@ -275,7 +270,7 @@ async def _retry(turn: Turn, failed: step.Failed, wait: int) -> Turn | None:
         )
 
     await turn.commit(schedule)
-    turn.publisher = None
+    turn.publisher, turn.spent = None, turn.spent.plus(used)
     await turn.parts.clock.sleep_ms(wait)
     turn.attempt += 1
     return await _start_again(turn, failed)
@@ -289,9 +284,9 @@ async def _start_again(turn: Turn, failed: step.Failed) -> Turn | None:
     def work(unit: Unit, claim: rows.ClaimRow) -> bool:
         ending.next_id, ending.attempt = turn.held.execution_id, turn.held.attempt
         ending.decide(went_on=True)
-        if _over_budget(unit, turn, session):
+        if spending.reached(unit, turn, session):
             append_all(unit, failed.facts)
-        return _start_or_end(unit, claim, turn, session, ending)
+        return start_or_end(unit, claim, turn, session, ending)
 
     return turn if await turn.commit(work, durable=ending.take_effect) else None
 
@@ -317,16 +312,17 @@ async def _after_break(turn: Turn, failed: step.Failed, wait: int) -> Turn | Non
         step=turn.step,
         attempt=turn.attempt + 1,
         began=turn.began,
-        spent=_after(turn, failed.facts),
+        spent=turn.spent.plus(failed.facts),
         streak=turn.streak,
+        unknown=turn.unknown,
     )
     return await _go_on(turn, following, session, ())
 
 
 async def _compact_and_retry(turn: Turn, failed: step.Failed) -> Turn | None:
     """The provider says that the request does not fit: summarise, once a step, then ask again."""
-    history = await turn.parts.histories.load(turn.session_id)
-    if not compaction.cut(request.visible(history)):
+    history = await turn.parts.histories.current(turn.session_id)
+    if not compaction.cut(request.visible(history), turn.keep):
         return await endings.end(turn, failed.facts, failed.failure)
     turn.overflowed, turn.compaction_id, turn.publisher = True, turn.parts.mint("msg"), None
     return await _start_again(turn, failed)

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from perdure import errors
-from perdure.core import compaction, events, messages, request
+from perdure.core import compaction, events, messages, request, text
 from perdure.log.unit import Unit
 from perdure.models import port
-from perdure.runner import boundary, endings
+from perdure.runner import boundary, endings, retry, spending
 from perdure.runner.turn import Parts, Turn, choose_agent
 from perdure.session import claims, context, sessions
 from perdure.store import claims as rows
@@ -48,28 +48,37 @@ async def auto(turn: Turn) -> Turn | None:
         claims.move(unit, claim, "wait", claim.assistant_message_id)
 
     await turn.commit(ended)
-    turn.compaction_id = None
-    while not await _start(turn):
+    turn.compaction_id, turn.spent = None, turn.spent.plus(summary.facts)
+    while (started := await _start(turn)) is None:
         await turn.parts.clock.sleep_ms(BLOCKED_MS)
-    return turn
+    return turn if started else None
 
 
-async def _start(turn: Turn) -> bool:
-    """Open the new epoch and start the step; False where a source cannot be read yet, and the turn keeps its claim."""
+async def _start(turn: Turn) -> bool | None:
+    """Open the new epoch and start the step. False where a budget is used up and the turn has ended; None where a source
+    cannot be read yet, and the turn keeps its claim.
+    """
+    session = await turn.parts.log.store.read(lambda tx: sessions.get(tx, turn.session_id))
     seen = await context.observe(turn.ready.sources)
     note_id = turn.parts.mint("msg")
+    used_up = messages.Failure("budget", "The budget is used up")
+    ending = endings.Ending(turn.held, turn.held.execution_id, turn.held.attempt)
 
-    def work(unit: Unit, claim: rows.ClaimRow) -> None:
+    def work(unit: Unit, claim: rows.ClaimRow) -> bool:
+        ending.stay()
         turn.baseline = context.settle(unit, turn.session_id, seen, note_id)
-        boundary.start_step(unit, claim, turn)
+        if spending.reached(unit, turn, session):
+            for fact in _open_step_failed(turn, used_up):
+                unit.append(fact)
+        return boundary.start_or_end(unit, claim, turn, session, ending)
 
     try:
-        await turn.commit(work)
+        going = await turn.commit(work, durable=ending.take_effect)
     except errors.ContextBlocked as blocked:
         turn.parts.blocked[turn.session_id] = str(blocked)
-        return False
+        return None
     turn.parts.blocked.pop(turn.session_id, None)
-    return True
+    return going
 
 
 def _open_step_failed(turn: Turn, failure: messages.Failure) -> list[Any]:
@@ -115,7 +124,10 @@ async def _summarise(turn: Turn, message_id: str) -> Summary:
     """Ask for the summary. Raises `ClaimLost`, `Interrupted` and cancellation."""
     history = await turn.parts.histories.load(turn.session_id)
     visible = [m for m in request.visible(history) if m.id != message_id]
-    cut = compaction.cut(visible) or len(visible)
+    cut = compaction.cut(visible, turn.keep) or len(visible)
+    if not any(map(compaction.length, visible)):
+        failure = messages.Failure("nothing_to_compact", "There is no conversation yet")
+        return _failed(turn.session_id, message_id, failure)
     asked = request.Request(
         session_id=turn.session_id,
         model=turn.model.name,
@@ -129,7 +141,7 @@ async def _summarise(turn: Turn, message_id: str) -> Summary:
     )
     recent = visible[cut].id if cut < len(visible) else ""
     try:
-        words, finish = await _stream(turn, message_id, asked)
+        words, finish = await _ask(turn, message_id, asked)
     except (errors.ClaimLost, errors.StoreError, claims.Interrupted):
         raise
     except errors.PerdureError as error:
@@ -140,12 +152,19 @@ async def _summarise(turn: Turn, message_id: str) -> Summary:
         tokens=finish.tokens,
         cost=finish.cost if finish.cost is not None else _price(turn, finish),
     )
-    if not words.strip():
-        failure = messages.Failure("empty_summary", "The model gave no summary")
+    if problem := _problem(words, finish):
+        failure = messages.Failure("unusable_summary", problem)
         failed = _failed(turn.session_id, message_id, failure)
         return Summary((*failed.facts, used), failure)
     fact = events.CompactionEnded(session_id=turn.session_id, message_id=message_id, summary=words, recent=recent)
     return Summary((fact, used))
+
+
+def _problem(words: str, finish: port.Finish) -> str | None:
+    """Why a summary cannot take the place of what it summarises, None if it can."""
+    if finish.reason in {"length", "content_filter"}:
+        return f"The summary is not whole: it ended by {finish.reason}"
+    return None if words.strip() else "The model gave no summary"
 
 
 def _failed(session_id: str, message_id: str, failure: messages.Failure) -> Summary:
@@ -156,13 +175,27 @@ def _price(turn: Turn, finish: port.Finish) -> int | None:
     return turn.parts.price(finish.tokens, turn.model_name) if finish.tokens else None
 
 
+async def _ask(turn: Turn, message_id: str, asked: request.Request) -> tuple[str, port.Finish]:
+    """The summary and its end, asked for again as a step would be; what an attempt said before it broke is dropped."""
+    plan, attempt = retry.chosen(turn.parts.retries, turn.policy.retry), 1
+    while True:
+        try:
+            return await _stream(turn, message_id, asked)
+        except errors.ModelError as error:
+            wait = retry.delay_ms(plan, attempt, error, turn.parts.chance())
+            if wait is None:
+                raise
+        await turn.parts.clock.sleep_ms(wait)
+        attempt += 1
+
+
 async def _stream(turn: Turn, message_id: str, asked: request.Request) -> tuple[str, port.Finish]:
     said: list[str] = []
     offset = 0
     async with aclosing(cast("Any", turn.model.stream(asked))) as stream:
         async for event in cast("AsyncIterator[port.ModelEvent]", stream):
             if isinstance(event, port.TextDelta):
-                delta = event.text
+                delta = text.clean_text(event.text)
                 turn.announce(
                     events.CompactionDelta(
                         session_id=turn.session_id, message_id=message_id, delta=delta, offset=offset

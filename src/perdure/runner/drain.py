@@ -27,8 +27,9 @@ async def drain(parts: Parts, busy: Busy[str]) -> None:
     try:
         held = parts.handed.pop(busy.key, None) or await parts.claims.acquire(busy.key, forced=busy.forced)
         if held:
-            async with parts.claims.keep(held):
-                await _Drain(parts, busy, held).run()
+            with parts.histories.busy(busy.key):
+                async with parts.claims.keep(held):
+                    await _Drain(parts, busy, held).run()
     except errors.ClaimRefused:
         return
     except errors.ClaimLost:
@@ -103,7 +104,7 @@ class _Drain:
     async def _end_by_defect(self, error: Exception) -> None:
         """A defect ends the turn failed, unless somebody interrupted it before."""
         try:
-            await endings.end_by_defect(self.parts, self.held, error)
+            await endings.end_by_defect(self.parts, self.held, error, self.turn)
         except claims.Interrupted:
             await self._settle_interrupt()
 

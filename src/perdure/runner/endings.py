@@ -7,6 +7,7 @@ to an ending (`drain.py`, `boundary.py`).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from perdure.runner.turn import Parts, Turn, append_all
 from perdure.session import claims, promotion, recovery
 from perdure.store import claims as rows
 
+_logger = logging.getLogger("perdure.runner")
 CUT_OFF = messages.Failure("unknown", fold.INTERRUPTED)
 
 
@@ -146,11 +148,29 @@ def _cut_off(fact: object) -> bool:
     return isinstance(fact, events.ToolFailed) and fact.error == CUT_OFF
 
 
-async def end_by_defect(parts: Parts, held: claims.Held, error: Exception) -> None:
-    """The drain broke: end what is open as failed. Where even that cannot be written, the lease ends and recovery does.
-    Raises `Interrupted`.
+async def end_by_defect(parts: Parts, held: claims.Held, error: Exception, turn: Turn | None = None) -> None:
+    """The drain broke: keep what was shown, end what is open as failed. Where even that cannot be written, the lease ends
+    and recovery does. Raises `Interrupted`.
     """
     failure = messages.Failure("defect", f"{type(error).__name__}: {error}")
+    if turn and turn.publisher:
+        turn.publisher.end_open(failure)
+    owed = _still_owed(turn)
+    try:
+        await _end_failed(parts, held, failure, turn, owed)
+    except (errors.ClaimLost, claims.Interrupted):
+        raise
+    except Exception:
+        if not owed:
+            raise
+        _logger.exception("what the step still had to write is dropped", extra={"session_id": held.session_id})
+        await _end_failed(parts, held, failure, None, [])
+
+
+async def _end_failed(
+    parts: Parts, held: claims.Held, failure: messages.Failure, turn: Turn | None, owed: Sequence[object]
+) -> None:
+    """The one commit of an ending by a defect; `owed` are facts of the step of `turn`."""
     ending = Ending(held, parts.claims.next_id())
 
     def work(unit: Unit, claim: rows.ClaimRow) -> None:
@@ -159,6 +179,8 @@ async def end_by_defect(parts: Parts, held: claims.Held, error: Exception) -> No
             claims.let_go(unit.tx, claim)
             ending.decide(went_on=False)
             return
+        if turn and claim.assistant_message_id == turn.message_id:
+            append_all(unit, owed)
         recovery.fail_compaction(unit, session_id)
         current = recovery.end_parts(unit, session_id)
         if current:

@@ -283,16 +283,31 @@ class Publisher:
 
     # -- endings -----------------------------------------------------------------------------------------------------------
 
-    def end_open(self, why: messages.Failure) -> None:
-        """End what is open, fail what was never called, as a broken or interrupted stream leaves it (PUB-4)."""
+    def end_open(self, why: messages.Failure) -> list[tuple[str, str]]:
+        """End what is open, fail what was never called, as a broken or interrupted stream leaves it (PUB-4).
+
+        Answers id and name of the local calls that were never called.
+        """
         self.stop_announcing()
+        never: list[tuple[str, str]] = []
         for part in list(self._open.values()):
             self._close(part)
         for call_id, call in self._calls.items():
             # A call the provider runs has no task here that could still settle it.
             if call.state in {"writing", "written"} or (call.state == "running" and call.provider_executed):
+                if not call.provider_executed:
+                    never.append((call_id, call.name))
                 call.state = "settled"
                 self._fact(events.ToolFailed, call_id=call_id, error=why)
+        return never
+
+    def withdraw_questions(self, why: messages.Failure) -> None:
+        """Nobody is to decide about calls of a step that fails: they are denied, and never run (APR-3)."""
+        for call_id in self.waiting():
+            self._calls[call_id].state = "settled"
+            denied = {"decision": "deny", "by": "engine", "note": why.message}
+            self._fact(events.ToolApprovalResolved, call_id=call_id, **denied)
+            self._fact(events.ToolFailed, call_id=call_id, error=why)
 
     def snapshot(self) -> list[tuple[messages.PartKind, str, str]]:
         """Open text and reasoning as far as it was announced: what a reader that joins now starts from."""

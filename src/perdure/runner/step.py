@@ -17,16 +17,18 @@ from typing import Any, cast
 
 from perdure import agent as agents
 from perdure import errors
-from perdure.core import codec, events, messages, request
+from perdure.core import events, messages, request
 from perdure.log.unit import Unit
 from perdure.models import port
-from perdure.runner import approval, publisher, tool_progress, tools
-from perdure.runner.turn import Approved, Streak, Turn
+from perdure.runner import approval, loops, publisher, tool_progress, tools
+from perdure.runner.turn import Approved, Turn
 from perdure.session import claims
 from perdure.store import claims as rows
 from perdure.store import port as store
 
 LAST_STEP = "This is the last step allowed: answer now, without calling tools."
+CUT_SHORT = messages.Failure("incomplete", "The answer ended before this call was complete; nothing was called")
+FILTERED = "The provider's content filter stopped the answer"
 _logger = logging.getLogger("perdure.runner")
 
 
@@ -109,6 +111,7 @@ class _Step:
         failure = await self._stream()
         if failure:
             self.publisher.end_open(self._words(failure))
+            self.publisher.withdraw_questions(self._words(failure))
         await self._settle_calls()
         drafting.cancel()
         await asyncio.wait({drafting})  # a draft on its way takes pending facts along: they are not the end's any more
@@ -120,13 +123,30 @@ class _Step:
         """Run exactly the approved calls, then end the step that asked for them; no model call in between (APR-2)."""
         self._called = True
         self.publisher.finish = port.Finish("tool_calls", messages.Tokens(), 0)
+        self._results = await self._outcomes_before()
         for call in calls:
             self.publisher.take_up(call.call_id, call.name)
         for call in calls:
-            self._results[call.call_id] = (f"{call.name} {codec.canonical(call.input)}", True)
-            self._calls.append(group.create_task(self._run_call(call.call_id, call.name, call.input)))
+            self._results[call.call_id] = (loops.key(call.name, call.input), True)
+            if call.name in self.turn.ready.toolbox:
+                self._calls.append(group.create_task(self._run_call(call.call_id, call.name, call.input)))
+            else:
+                await self._refuse(call.call_id, "unknown_tool", f"There is no tool {call.name!r} any more")
         await self._settle_calls()
         return self._end()
+
+    async def _outcomes_before(self) -> dict[str, tuple[str, bool]]:
+        """The calls of this step in their order, and whether they failed before it was taken up again."""
+        held = await self.turn.parts.histories.load(self.turn.session_id)
+        message = held.message(self.turn.message_id)
+        parts = message.parts if isinstance(message, messages.Assistant) else ()
+        ids_of_calls = [part.call_id for part in parts if isinstance(part, messages.ToolPart)]
+        return dict.fromkeys(ids_of_calls, ("", False)) | {
+            part.call_id: outcome
+            for part in parts
+            if isinstance(part, messages.ToolPart)
+            for outcome in loops.outcomes([part])
+        }
 
     def _wait(self) -> Outcome:
         """Calls wait: what the model used so far is recorded now, as the step ends later and perhaps elsewhere."""
@@ -160,6 +180,8 @@ class _Step:
             return error
         if self.publisher.finish is None:
             return errors.ModelError(errors.ModelErrorKind.INCOMPLETE, "The model's stream ended without its end")
+        if self.publisher.finish.reason == "content_filter":
+            return errors.ModelError(errors.ModelErrorKind.CONTENT_FILTER, FILTERED)
         return None
 
     async def _request(self) -> request.Request:
@@ -187,9 +209,9 @@ class _Step:
     async def _start_call(self, call_id: str, name: str, raw: str) -> None:
         """Decide about a call whose input is complete: fail it at once, or make it durable and start it."""
         self._called = True
-        self._results[call_id] = (f"{name} {_canonical(raw)}", True)
         bound = self.turn.ready.toolbox.get(name)
         given = publisher.object_of(raw)
+        self._results[call_id] = (f"{name} {raw}" if given is None else loops.key(name, given), True)
         if self.turn.last_step:
             await self._refuse(call_id, "not_allowed", "No tool may be called in the last step")
         elif bound is None:
@@ -220,6 +242,11 @@ class _Step:
             self.turn.unknown = approval.unknown_calls(held.messages)
         return self.turn.unknown
 
+    def _note_unknown(self, name: str, given: messages.JsonObject, error: messages.Failure) -> None:
+        """A write call that ran out of time may have happened; from here on it counts as one of unknown outcome."""
+        if error.type in approval.UNKNOWN and self.turn.unknown is not None:
+            self.turn.unknown |= {approval.key(name, given)}
+
     async def _refuse(self, call_id: str, kind: str, words: str) -> None:
         await self.publisher.fail_call(call_id, messages.Failure(kind, words))
 
@@ -243,6 +270,7 @@ class _Step:
             showing.cancel()
         await asyncio.wait({showing})  # what it was writing is durable now, and no longer waits
         if result.error:
+            self._note_unknown(name, given, result.error)
             await self.publisher.fail_call(call_id, result.error, result.content, result.structured)
         else:
             self._results[call_id] = ("", False)
@@ -266,7 +294,8 @@ class _Step:
     def _end(self) -> Outcome:
         finish = self.publisher.finish
         assert finish is not None  # noqa: S101, `_stream` answers a failure otherwise
-        self.publisher.end_open(messages.Failure("incomplete", "The model ended before this call was complete"))
+        for call_id, name in self.publisher.end_open(CUT_SHORT):
+            self._called, self._results[call_id] = True, (f"{name} cut short", True)
         ended = events.StepEnded(
             session_id=self.turn.session_id,
             assistant_message_id=self.turn.message_id,
@@ -274,7 +303,7 @@ class _Step:
             tokens=finish.tokens,
             cost=self._cost(finish),
         )
-        self.turn.streak = self._streak()
+        self.turn.streak = loops.streak(self._results.values(), self.turn.streak)
         return Ended((*self.publisher.pending, ended), owes=self._called)
 
     def _cost(self, finish: port.Finish) -> int | None:
@@ -282,18 +311,14 @@ class _Step:
             return finish.cost
         return self.turn.parts.price(finish.tokens, self.turn.model_name)
 
-    def _streak(self) -> Streak:
-        """How often the same call has failed in a row, this step's calls included in their order."""
-        streak = self.turn.streak
-        for call, failed in self._results.values():
-            again = failed and call == streak.call
-            streak = Streak(call, streak.times + 1 if again else 1) if failed else Streak()
-        return streak
-
     def _fail(self, error: Exception) -> Outcome:
-        failure = self._words(error)
+        failure, finish = self._words(error), self.publisher.finish
         failed = events.StepFailed(
-            session_id=self.turn.session_id, assistant_message_id=self.turn.message_id, error=failure
+            session_id=self.turn.session_id,
+            assistant_message_id=self.turn.message_id,
+            error=failure,
+            tokens=finish.tokens if finish else None,
+            cost=self._cost(finish) if finish else None,
         )
         model_error = error if isinstance(error, errors.ModelError) else None
         return Failed((*self.publisher.pending, failed), failure, model_error, self.publisher.visible)
@@ -305,11 +330,6 @@ class _Step:
         if isinstance(error, errors.PerdureError):
             return messages.Failure(error.type, str(error))
         return messages.Failure("defect", f"{type(error).__name__}: {error}")
-
-
-def _canonical(raw: str) -> str:
-    given = publisher.object_of(raw)
-    return raw if given is None else codec.canonical(given)
 
 
 async def _read_content(turn: Turn, hashes: frozenset[str]) -> dict[str, bytes]:

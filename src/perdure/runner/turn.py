@@ -18,7 +18,7 @@ from perdure.core import budget, compaction, events, messages, request
 from perdure.log.log import Log
 from perdure.log.unit import Unit
 from perdure.models import port as models
-from perdure.runner import retry, tools
+from perdure.runner import loops, retry, tools
 from perdure.runner.publisher import Publisher
 from perdure.session import context, history
 from perdure.session.claims import Claims, Held
@@ -77,14 +77,6 @@ class Parts:
 
 
 @dataclass(frozen=True, slots=True)
-class Streak:
-    """The same failing call, so many times in a row (RUN-6)."""
-
-    call: str = ""
-    times: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Approved:
     """A call that a person approved and that is durable as called."""
 
@@ -114,7 +106,7 @@ class Turn:
     attempt: int = 1
     began: int = 0
     spent: budget.Spent = field(default_factory=budget.Spent)
-    streak: Streak = field(default_factory=Streak)
+    streak: loops.Streak = field(default_factory=loops.Streak)
     compaction_id: str | None = None
     overflowed: bool = False
     publisher: Publisher | None = None
@@ -130,6 +122,12 @@ class Turn:
     def last_step(self) -> bool:
         """Whether the current step is the last one allowed."""
         return self.step >= (self.policy.max_steps or self.ready.agent.max_steps)
+
+    @property
+    def keep(self) -> int:
+        """How many tokens stay verbatim behind a summary."""
+        limit = self.ready.limit
+        return limit.keep if limit else compaction.KEEP_TOKENS
 
     @property
     def speaker(self) -> request.Speaker:

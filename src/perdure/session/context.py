@@ -7,14 +7,17 @@ of changing what came before it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from perdure import errors
-from perdure.core import codec, events
+from perdure.core import codec, events, text
 from perdure.log.unit import Unit
 from perdure.store.context import EpochRow
+
+_logger = logging.getLogger("perdure.context")
 
 
 class Source(Protocol):
@@ -51,17 +54,19 @@ class Observation:
 
 
 async def observe(sources: Sequence[Source]) -> Observation:
-    """Read every source once."""
+    """Read every source once. One that raises anything, or gives no text, cannot be read now; it ends no turn."""
     values: dict[str, str] = {}
     unavailable: list[str] = []
     for source in sources:
         try:
             value = await source.read()
+            if value is not None:
+                values[source.name] = text.clean_text(value)
         except errors.SourceUnavailable:
             unavailable.append(source.name)
-        else:
-            if value is not None:
-                values[source.name] = value
+        except Exception:
+            _logger.exception("context source failed", extra={"source": source.name})
+            unavailable.append(source.name)
     return Observation(values, tuple(unavailable))
 
 
@@ -82,7 +87,7 @@ def settle(unit: Unit, session_id: str, seen: Observation, message_id: str) -> s
     known = codec.load(epoch.snapshot, dict[str, str])
     current = {**{name: known[name] for name in seen.unavailable if name in known}, **seen.values}
     if current != known:
-        changed = [f"{name} is now:\n{text}" for name, text in current.items() if known.get(name) != text]
+        changed = [f"{name} is now:\n{words}" for name, words in current.items() if known.get(name) != words]
         removed = [f"{name} no longer applies." for name in known if name not in current]
         fact = events.ContextUpdated(
             session_id=session_id, message_id=message_id, text="\n\n".join([*changed, *removed])

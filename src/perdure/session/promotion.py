@@ -105,9 +105,9 @@ def withdraw_failed(unit: Unit, session_id: str, message_id: str, failure: messa
 
 
 def running_since(tx: port.Tx, session_id: str) -> list[int]:
-    """The seqs at which the inputs of the open turn were promoted."""
+    """The seqs at which the inputs of the open turn were promoted; of a prompt that runs again, those of its retry input."""
     rows_of_turn = [tx.inbox.get(message_id) for message_id in tx.inbox.running(session_id)]
-    return [row.promoted_seq for row in rows_of_turn if row and row.promoted_seq is not None]
+    return [row.promoted_seq for row in rows_of_turn if row and row.promoted_seq is not None and row.retried_by is None]
 
 
 def settled_by_turn(tx: port.Tx, session_id: str) -> tuple[str, ...]:

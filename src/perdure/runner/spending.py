@@ -1,0 +1,52 @@
+"""What a turn has used, and whether another model call may leave (RUN-7).
+
+Lives here: reading a turn's facts again after a restart or a wait for people, and the check of both budgets inside the
+unit that announces a call. Not here: the arithmetic (`core/budget.py`), what follows from a budget that is used up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from perdure.core import budget
+from perdure.log.unit import Unit
+from perdure.runner.turn import Turn
+from perdure.session import promotion
+from perdure.store import events as rows
+from perdure.store.sessions import SessionRow
+
+PAGE = 500
+COUNTED = ("session.step.ended.", "session.step.failed.", "session.usage.recorded.")
+
+
+def so_far(unit: Unit, session_id: str) -> tuple[int, budget.Spent]:
+    """When the open turn began and what it has used: next to nothing to read, unless it goes on after a crash."""
+    first = min(promotion.running_since(unit.tx, session_id), default=None)
+    found = iter(()) if first is None else _rows(unit, session_id, first - 1)
+    began = unit.now
+    facts: list[Any] = []
+    for row in found:
+        began = min(began, row.created)
+        if row.type.startswith(COUNTED):
+            facts.append(unit.registry.upcast(unit.registry.decode(row.type, row.data)))
+    return began, budget.used(facts)
+
+
+def _rows(unit: Unit, session_id: str, after: int) -> Iterator[rows.EventRow]:
+    while page := unit.tx.events.page(session_id, after, PAGE):
+        yield from page
+        after = page[-1].seq
+
+
+def reached(unit: Unit, turn: Turn, session: SessionRow) -> str | None:
+    """Which budget is used up, in words; None while another call may be made."""
+    seconds = (unit.now - turn.began) / 1000
+    words = budget.exceeded(session.policy.turn_budget, dataclasses.replace(turn.spent, seconds=seconds))
+    if words or session.policy.session_budget is None:
+        return words
+    row = unit.tx.sessions.get(turn.session_id) or session
+    steps = unit.tx.messages.count(turn.session_id, "assistant")
+    whole = budget.Spent(budget.total(row.usage.tokens), row.usage.cost, (unit.now - row.time_created) / 1000, steps)
+    return budget.exceeded(session.policy.session_budget, whole)
