@@ -174,24 +174,38 @@ class Session:
         """Its settings and totals."""
         return await self._engine.store.read(lambda tx: sessions.get(tx, self.id))
 
-    async def update(self, changes: events.Changes) -> SessionRow:
-        """Change title, metadata, archived or policy. Raises `SessionNotFound`, `SessionGone`, `InvalidInput`."""
+    async def update(
+        self, changes: events.Changes, *, agent: str | None = None, model: str | None = None
+    ) -> SessionRow:
+        """Change title, metadata, archived or policy, and who answers from the next step on, all in one commit.
+
+        Raises `UnknownAgent`, `UnknownModel`, `SessionNotFound`, `SessionGone`, `InvalidInput`.
+        """
         if changes.title is not None and "\x00" in changes.title:
             raise errors.InvalidInput("title must not contain NUL")
-        return await self._engine.log.transact(lambda unit: sessions.update(unit, self.id, changes))
+        if agent is not None and agent not in self._engine.agents:
+            raise errors.UnknownAgent(f"There is no agent {agent!r} here")
+        if model is not None:
+            self._engine.models.check(model)
+        message_ids = [ids.mint("msg", self._engine.world.entropy) for _ in range(2)]
+
+        def work(unit: admission.Unit) -> SessionRow:
+            sessions.update(unit, self.id, changes)
+            if agent is not None:
+                sessions.switch_agent(unit, self.id, message_ids[0], agent)
+            if model is not None:
+                sessions.switch_model(unit, self.id, message_ids[1], model)
+            return sessions.get(unit.tx, self.id)
+
+        return await self._engine.log.transact(work)
 
     async def switch_agent(self, agent: str) -> None:
         """Let another agent answer from the next step on. Raises `UnknownAgent`."""
-        if agent not in self._engine.agents:
-            raise errors.UnknownAgent(f"There is no agent {agent!r} here")
-        message_id = ids.mint("msg", self._engine.world.entropy)
-        await self._engine.log.transact(lambda unit: sessions.switch_agent(unit, self.id, message_id, agent))
+        await self.update(events.Changes(), agent=agent)
 
     async def switch_model(self, model: str) -> None:
         """Let another model answer from the next step on. Raises `UnknownModel`."""
-        self._engine.models.check(model)
-        message_id = ids.mint("msg", self._engine.world.entropy)
-        await self._engine.log.transact(lambda unit: sessions.switch_model(unit, self.id, message_id, model))
+        await self.update(events.Changes(), model=model)
 
     async def fork(self, *, id: str | None = None, seq: int | None = None) -> Session:
         """A new session with this one's facts up to `seq`. Raises `CursorBeyondEnd`, `SessionConflict`."""

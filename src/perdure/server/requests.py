@@ -12,25 +12,43 @@ from typing import Annotated, Any, Literal, Self
 import pydantic
 
 from perdure import errors
-from perdure.core import events, messages
+from perdure.core import codec, events, messages
 from perdure.engine import perdure as embedded
 
 Word = Annotated[str, pydantic.StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
 """A name: of an agent, a model, a file."""
+
+Title = Annotated[str, pydantic.StringConstraints(max_length=2000)]
 
 
 class _Body(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid", strict=True)
 
 
+class Budget(_Body):
+    """Limits on tokens of all kinds, cost (micro-dollars), wall seconds and steps."""
+
+    tokens: Annotated[int, pydantic.Field(ge=0, le=2**53)] | None = None
+    cost: Annotated[int, pydantic.Field(ge=0, le=2**53)] | None = None
+    seconds: Annotated[float, pydantic.Field(ge=0, le=2**53)] | None = None
+    steps: Annotated[int, pydantic.Field(ge=0, le=2**53)] | None = None
+
+
 class Policy(_Body):
-    """How a session wants to be recovered and bounded."""
+    """How a session wants to be recovered and bounded; what is left out is the engine's default."""
 
     recovery: Literal["auto", "ask", "never"] = "auto"
     recovery_budget: Annotated[int, pydantic.Field(ge=0, le=1000)] | None = None
     recovery_max_age_ms: Annotated[int, pydantic.Field(ge=0, le=2**53)] | None = None
     repeat_unknown: Literal["ask", "deny", "allow"] = "ask"
     max_steps: Annotated[int, pydantic.Field(ge=1, le=100_000)] | None = None
+    approval: dict[Word, Literal["never", "always"]] | None = None
+    session_budget: Budget | None = None
+    turn_budget: Budget | None = None
+
+    def fact(self) -> events.Policy:
+        """As the log keeps it."""
+        return codec.load(self.model_dump_json(), events.Policy)
 
 
 class CreateSession(_Body):
@@ -38,14 +56,44 @@ class CreateSession(_Body):
 
     id: str | None = None
     agent: Word | None = None
-    title: Annotated[str, pydantic.StringConstraints(max_length=2000)] | None = None
+    title: Title | None = None
     metadata: dict[str, Any] | None = None
     model: Word | None = None
     policy: Policy | None = None
 
     def policy_fact(self) -> events.Policy | None:
         """The policy as the log keeps it."""
-        return None if self.policy is None else events.Policy(**self.policy.model_dump())
+        return None if self.policy is None else self.policy.fact()
+
+
+class ChangeSession(_Body):
+    """What is to be otherwise; what is left out or null stays, a policy is replaced as a whole."""
+
+    title: Title | None = None
+    metadata: dict[str, Any] | None = None
+    archived: bool | None = None
+    policy: Policy | None = None
+    agent: Word | None = None
+    model: Word | None = None
+
+    def changes(self) -> events.Changes:
+        """The settings among them."""
+        policy = None if self.policy is None else self.policy.fact()
+        return events.Changes(self.title, self.metadata, self.archived, policy)
+
+
+class Fork(_Body):
+    """A fork with the facts up to `seq`, all of them by default."""
+
+    id: str | None = None
+    seq: Annotated[int, pydantic.Field(ge=0, le=2**53)] | None = None
+
+
+class Decide(_Body):
+    """What is to become of a call that waits; the model is told the note of a denial."""
+
+    decision: messages.Decision
+    note: Annotated[str, pydantic.StringConstraints(max_length=10_000)] | None = None
 
 
 class Part(_Body):

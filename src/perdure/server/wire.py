@@ -16,8 +16,9 @@ from starlette.responses import Response
 
 from perdure import errors
 from perdure.core import codec, events, messages
+from perdure.core.answers import Receipt, Recovery
 from perdure.session import status as statuses
-from perdure.session.admission import Receipt
+from perdure.session.approvals import Asked
 
 MEDIA_TYPE = "application/json"
 
@@ -155,7 +156,7 @@ def session(row: Any, status: statuses.Status) -> SessionView:
     )
 
 
-# -- inbox and recoveries --------------------------------------------------------------------------------------------------
+# -- what waits ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,45 +193,56 @@ def _input(row: Any) -> InputView:
 
 
 @dataclass(frozen=True, slots=True)
-class RecoveryView:
-    """A turn whose owner died and whose continuation waits; `armed` says that it goes on by itself."""
+class RecoveriesView:
+    """Every turn that lost its owner and waits."""
 
-    execution_id: str
-    session_id: str
-    phase: events.Phase
-    armed: bool
-    attempts: int
-    continuation_message_id: str
-    time_created: int
-    assistant_message_id: str | None = None
-    error: str | None = None
-    not_before: int | None = None
+    data: tuple[Recovery, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class RecoveriesView:
-    """Every recovery that waits."""
+class ApprovalView:
+    """A call that needs approval, and exactly what would run; without a `decision` while it waits."""
 
-    data: tuple[RecoveryView, ...]
+    session_id: str
+    message_id: str
+    call_id: str
+    execution_id: str
+    time_created: int
+    name: str
+    input: dict[str, Any]
+    deadline: int | None = None
+    decision: messages.Decision | None = None
+    by: str | None = None
+    note: str | None = None
 
 
-def recoveries(rows: Iterable[Any]) -> RecoveriesView:
-    """Stored recoveries."""
-    return RecoveriesView(tuple(_recovery(row) for row in rows))
+@dataclass(frozen=True, slots=True)
+class ApprovalsView:
+    """Every call that waits, the oldest first."""
+
+    data: tuple[ApprovalView, ...]
 
 
-def _recovery(row: Any) -> RecoveryView:
-    return RecoveryView(
-        row.execution_id,
+def approvals(asked: Iterable[Asked]) -> ApprovalsView:
+    """Calls that wait."""
+    return ApprovalsView(tuple(map(approval, asked)))
+
+
+def approval(asked: Asked) -> ApprovalView:
+    """A stored approval with the call it is about."""
+    row = asked.row
+    return ApprovalView(
         row.session_id,
-        row.phase,
-        row.wake_pending,
-        row.wake_attempts,
-        row.continuation_message_id,
+        row.message_id,
+        row.call_id,
+        row.execution_id,
         row.time_created,
-        row.assistant_message_id,
-        row.recovery_error,
-        row.not_before,
+        asked.name,
+        asked.input,
+        row.deadline,
+        row.decision,
+        row.by,
+        row.note,
     )
 
 
@@ -242,6 +254,13 @@ class Interrupted:
     """Whether there was anything to stop."""
 
     interrupted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Compacting:
+    """A compaction began; the summary comes under this message id."""
+
+    message_id: str
 
 
 @dataclass(frozen=True, slots=True)

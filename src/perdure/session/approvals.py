@@ -7,11 +7,37 @@ here; a deny's commit carries the failure the model sees, so a denied call can n
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from perdure import errors
 from perdure.core import events, messages
 from perdure.log.unit import Unit
 from perdure.session import admission
+from perdure.store import port
 from perdure.store.approvals import ApprovalRow
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An approval and the call it is about."""
+
+    row: ApprovalRow
+    name: str
+    input: messages.JsonObject
+
+
+def listed(tx: port.Tx) -> list[Asked]:
+    """Everything that waits for a decision, the oldest first."""
+    return [asked(tx, row) for row in tx.approvals.list()]
+
+
+def asked(tx: port.Tx, row: ApprovalRow) -> Asked:
+    """What exactly an approval is about."""
+    found = tx.messages.last_part(row.session_id, row.message_id, "tool", row.call_id)
+    part = found[1] if found else None
+    if not isinstance(part, messages.ToolPart) or part.approval is None:
+        raise errors.ApprovalNotFound(f"No call {row.call_id} of session {row.session_id} waits for approval")
+    return Asked(row, part.name, part.approval.input)
 
 
 def decide(

@@ -1,4 +1,4 @@
-"""Stopping, going on, waiting."""
+"""Stopping, going on, waiting, summarising."""
 
 from __future__ import annotations
 
@@ -46,6 +46,12 @@ async def wait(here: Here, session: Target, body: requests.Wait | None = None) -
     rests = await here.perdure.engine.store.read(lambda tx: statuses.at_rest(tx, session.id))
     done = rests if receipt is None else receipt.state == "settled"
     return wire.json(wire.Waited(done, await session.status(), receipt))
+
+
+@router.post("/compact", status_code=202, response_model=wire.Compacting, responses=problems.declared(409))
+async def compact(session: Target) -> Response:
+    """Summarise the older part of the conversation. The answer comes once the start is durable; a busy session is a 409."""
+    return wire.json(wire.Compacting(await session.compact()), 202)
 
 
 async def _wait(here: Serving, session: embedded.Session, asked: requests.Wait) -> None:

@@ -1,17 +1,43 @@
-"""Turns whose owner died and whose continuation waits."""
+"""Turns whose owner died: those that wait, and what a person may do about them."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path
 from starlette.responses import Response
 
+from perdure import ids
 from perdure.server import problems, wire
 from perdure.server.serving import Here
 
 router = APIRouter(prefix="/v1/recoveries", tags=["recoveries"], responses=problems.declared(401, 403, 503))
+REFUSALS = problems.declared(404, 409, 410, 422)
+
+
+async def execution_id(execution_id: Annotated[str, Path()]) -> str:
+    """The execution the path names. Raises `InvalidId`."""
+    return ids.check_shape("Execution id", execution_id)
+
+
+Execution = Annotated[str, Depends(execution_id)]
 
 
 @router.get("", response_model=wire.RecoveriesView)
 async def list_recoveries(here: Here) -> Response:
-    """Every recovery that waits, of all sessions."""
-    return wire.json(wire.recoveries(await here.perdure.engine.store.read(lambda tx: tx.recoveries.list())))
+    """Every turn that waits to go on, of all sessions, and every recovery that fails."""
+    return wire.json(wire.RecoveriesView(tuple(await here.perdure.recoveries.list())))
+
+
+@router.post("/{execution_id}/retry", status_code=204, responses=REFUSALS)
+async def retry_recovery(here: Here, execution_id: Execution) -> Response:
+    """Go on with a turn that waits for a decision, or try a recovery that failed again at once."""
+    await here.perdure.recoveries.retry(execution_id)
+    return Response(status_code=204)
+
+
+@router.post("/{execution_id}/dismiss", status_code=204, responses=REFUSALS)
+async def dismiss_recovery(here: Here, execution_id: Execution) -> Response:
+    """End such a turn for good; its session takes new prompts."""
+    await here.perdure.recoveries.dismiss(execution_id)
+    return Response(status_code=204)

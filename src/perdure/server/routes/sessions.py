@@ -1,4 +1,4 @@
-"""Sessions: create, list, read."""
+"""Sessions: create, list, read, change, fork, delete."""
 
 from __future__ import annotations
 
@@ -48,13 +48,40 @@ async def read_session(here: Here, session: Target) -> Response:
     return wire.json(await _view(here, session))
 
 
+@router.patch("/{session_id}", response_model=wire.SessionView, responses=problems.declared(400, 404, 410, 413))  # noqa: FAST003, as above
+async def change_session(here: Here, session: Target, body: requests.ChangeSession) -> Response:
+    """Change settings, agent and model, all at once. Another agent or model answers from the next step on."""
+    await session.update(body.changes(), agent=body.agent, model=body.model)
+    return wire.json(await _view(here, session))
+
+
+@router.delete("/{session_id}", status_code=204, responses=problems.declared(404, 410))  # noqa: FAST003, as above
+async def delete_session(session: Target) -> Response:
+    """Delete a session for good, also while it runs: that takes at most the grace period, and its id never comes back."""
+    await session.delete()
+    return Response(status_code=204)
+
+
+@router.post(
+    "/{session_id}/fork",  # noqa: FAST003, as above
+    status_code=201,
+    response_model=wire.SessionView,
+    responses=problems.declared(400, 404, 409, 410, 413),
+)
+async def fork_session(here: Here, session: Target, body: requests.Fork | None = None) -> Response:
+    """A new session with this one's facts up to a seq, ready for prompts; what was open there is closed in it."""
+    asked = body or requests.Fork()
+    made = await session.fork(id=asked.id, seq=asked.seq)
+    return wire.json(await _view(here, made), 201, {"Location": f"/v1/sessions/{made.id}"})
+
+
 async def _view(here: Serving, session: embedded.Session) -> wire.SessionView:
     engine = here.perdure.engine
-    now = engine.world.clock.now_ms()
+    now, budget = engine.world.clock.now_ms(), engine.settings.recovery_budget
     row, doing = await engine.store.read(
-        lambda tx: (sessions.get(tx, session.id), status.status_of(tx, session.id, now))
+        lambda tx: (sessions.get(tx, session.id), status.status_of(tx, session.id, now, budget=budget))
     )
-    return wire.session(row, doing)
+    return wire.session(row, status.blocked_by(doing, engine.parts.blocked.get(session.id)))
 
 
 async def _listed(here: Serving, cursor: str | None, limit: int, wanted: status.State | None) -> status.Listed:
