@@ -1,0 +1,105 @@
+"""The one-tool turn: 200 streamed tokens, one tool, 200 tokens, on a scripted model without latency.
+
+Commits are counted by the writer's own probe, CPU is the process's, all threads. Each turn waits for the one before it
+in its session; sessions run side by side. The last rows ask whether turn 500 of a session costs what turn 10 did.
+"""
+
+import asyncio
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from bench.row import Row
+from perdure import Agent, Perdure, tool
+from perdure.core import request
+from perdure.engine.engine import World
+from perdure.engine.perdure import Session
+from perdure.models import scripted
+
+PLACE = Path(__file__).resolve().parent.parent / ".bench"
+TOKENS = 200
+WORDS = "word " * TOKENS
+
+
+@tool(effect="write")
+async def refund(order: str, cents: int) -> str:
+    """Refund an order."""
+    return f"refunded {cents} of {order}"
+
+
+def answer(asked: request.Request) -> tuple[object, ...]:
+    said = scripted.Text(WORDS, chunks=TOKENS)
+    if isinstance(asked.messages[-1], request.ResultMessage):
+        return (said,)
+    return (said, scripted.Call("refund", {"order": "7", "cents": 5}))
+
+
+class Counter:
+    """The writer's probe."""
+
+    commits = 0
+
+    def __call__(self, point: str) -> None:
+        self.commits += point == "after_commit"
+
+
+def run() -> list[Row]:
+    PLACE.mkdir(exist_ok=True)
+    rows: list[Row] = []
+    for sessions, turns in ((1, 60), (50, 8)):
+        rows += asyncio.run(side_by_side(sessions, turns))
+    return rows + asyncio.run(one_long_session())
+
+
+async def turn(session: Session, number: int) -> None:
+    receipt = await session.prompt("Refund order 7", id=f"{session.id}.{number}")
+    settled = await session.wait(receipt.id)
+    assert settled
+    assert settled.outcome == "succeeded"
+
+
+def engine(folder: str, counter: Counter) -> Perdure:
+    agent = Agent("support", model=scripted.ScriptedModel(answer), instructions="Be kind.", tools=[refund])
+    return Perdure(agents=[agent], database=f"{folder}/turns.db", world=World(probe=counter))
+
+
+async def side_by_side(count: int, turns: int) -> list[Row]:
+    counter = Counter()
+    with tempfile.TemporaryDirectory(dir=PLACE) as folder:
+        async with engine(folder, counter) as app:
+            sessions = [await app.sessions.create() for _ in range(count)]
+            counter.commits = 0
+            began, cpu = time.perf_counter(), time.process_time()
+
+            async def all_of(session: Session) -> None:
+                for number in range(turns):
+                    await turn(session, number)
+
+            await asyncio.gather(*map(all_of, sessions))
+            took, used, total = time.perf_counter() - began, time.process_time() - cpu, count * turns
+        stored = bytes_in(Path(folder)) / total
+    text = 2 * len(WORDS)
+    return [
+        Row(f"turns, {count} sessions", total / took, "turns/s"),
+        Row(f"commits a turn, {count} sessions", counter.commits / total, "commits"),
+        Row(f"CPU a turn, {count} sessions", 1000 * used / total, "ms"),
+        Row(f"bytes a turn, {count} sessions", stored, "bytes", f"{stored / text:.1f} times the text"),
+    ]
+
+
+def bytes_in(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.iterdir())
+
+
+async def one_long_session() -> list[Row]:
+    took: list[float] = []
+    with tempfile.TemporaryDirectory(dir=PLACE) as folder:
+        async with engine(folder, Counter()) as app:
+            session = await app.sessions.create()
+            for number in range(510):
+                began = time.process_time()
+                await turn(session, number)
+                took.append(1000 * (time.process_time() - began))
+    early, late = statistics.median(took[5:25]), statistics.median(took[490:510])
+    return [Row("CPU of turn 500 to turn 10", 100 * late / early, "%", f"{early:.2f} ms, then {late:.2f} ms")]
