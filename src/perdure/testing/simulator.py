@@ -16,6 +16,7 @@ What is not the engine's (models, tools' effects, what a client knows) belongs t
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import random
 import shutil
@@ -76,18 +77,18 @@ class Simulation:
     lives: int = 0
     trace: list[str] = field(default_factory=list[str])
     path: Path = field(init=False)
+    chosen: config.Settings = field(init=False)
 
     def __post_init__(self) -> None:
         """Begin with an empty database."""
-        self.path = self._fresh_path()
+        self.chosen = config.settings(**self.settings)
+        self.path = self.another_path()
         self.path.write_bytes(_empty())
 
     def fork(self) -> Simulation:
         """The same simulation once more, from here on its own."""
-        other = Simulation(
-            self.agents, self.directory, self.seed, self.settings, self.deaths, self.now_ms, self.limit_s, self.lives
-        )
-        other.trace = list(self.trace)
+        other = copy.copy(self)
+        other.trace, other.path = list(self.trace), self.another_path()
         _copy(self.path, other.path)
         return other
 
@@ -108,7 +109,8 @@ class Simulation:
         """Forget the file."""
         _unlink(self.path)
 
-    def _fresh_path(self) -> Path:
+    def another_path(self) -> Path:
+        """A file that is not there yet."""
         return self.directory / f"simulated-{next(_numbers)}.db"
 
 
@@ -141,13 +143,13 @@ class _Running:
     def _die(self) -> None:
         """Take the file as it is now; what happens to this one from here on is nobody's."""
         self.dead = True
-        self._of.path = self._of._fresh_path()  # noqa: SLF001, its own simulation's
+        self._of.path = self._of.another_path()
         _copy(self.path, self._of.path)
         raise Died
 
     def run(self, script: Script, crash_after_ms: float | None) -> Life:
         world = World(self.clock, self._entropy.randbytes, self._owner, "inline", self._probe)
-        given = config.settings(**self._of.settings, database_url=str(self.path))
+        given = self._of.chosen.model_copy(update={"database_url": str(self.path)})
         self._app = app = Perdure(self._of.agents(), settings=given, world=world)
         if crash_after_ms is not None:
             self.loop.call_later(crash_after_ms / 1000, self._die)
