@@ -7,10 +7,8 @@ database, and only then the line that says where it listens. Not here: serving i
 from __future__ import annotations
 
 import asyncio
-import importlib
 import json
 import socket
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from signal import SIGINT
@@ -19,14 +17,12 @@ from typing import Annotated
 from cyclopts import Parameter
 from pydantic import SecretStr
 
-from perdure import agent, config, errors
-from perdure.cli import logs
+from perdure import config, errors
+from perdure.cli import apps, logs
 from perdure.engine import perdure as embedded
 from perdure.server import app as server
 from perdure.server import auth, run
 from perdure.version import VERSION
-
-NO_MODEL = "There is no model: give --model PROVIDER:NAME, set PERDURE_MODEL, or name an app as MODULE:NAME"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +42,10 @@ class Options:
         $XDG_STATE_HOME/perdure/token (~/.local/state/perdure/token).
     model
         Model of the agent 'default' where no app is named, as PROVIDER:NAME (PERDURE_MODEL).
+    workspace
+        Give the agent 'default' tools for the files below this directory, and a shell that starts there.
+    mcp
+        Give it the tools of this MCP server, a command or a URL; may be repeated.
     log_level
         debug, info, warning or error (PERDURE_LOG_LEVEL, info).
     access_log
@@ -60,6 +60,8 @@ class Options:
     database: str | None = None
     token: str | None = None
     model: str | None = None
+    workspace: Annotated[Path | None, Parameter(show_default=False)] = None
+    mcp: Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)] = ()
     log_level: str | None = None
     access_log: Annotated[bool, Parameter(negative=())] = False
     json: Annotated[bool, Parameter(negative=())] = False
@@ -76,7 +78,7 @@ def command(
     Parameters
     ----------
     app
-        MODULE:NAME of a Perdure instance; without it there is one agent, 'default', without tools.
+        MODULE:NAME of a Perdure instance; without it there is one agent, 'default'.
     options
         Everything else.
 
@@ -90,7 +92,8 @@ def command(
         log_level=options.log_level,
     )
     logs.configure(settings.log_level.lower())
-    perdure = _default(settings) if app is None else _load(app, options)
+    wanted = apps.Wanted(app, options.model, options.workspace, options.mcp, options.database)
+    perdure = apps.find(wanted, settings)
     perdure.engine.settings.database_path  # noqa: B018, refuses what is no path, before anything is opened
     credential = auth.credential(settings)
     with bind(settings.host, settings.port) as listening:
@@ -119,37 +122,6 @@ def _line(url: str, credential: auth.Credential, perdure: embedded.Perdure, *, a
         return json.dumps({"url": url, "token_file": file, "epoch": perdure.engine.epoch})
     token = "configured" if credential.file is None else f"in {credential.file}"
     return f"Perdure {VERSION} listens on {url} (token {token})"
-
-
-# -- the app -----------------------------------------------------------------------------------------------------------------
-
-
-def _default(settings: config.Settings) -> embedded.Perdure:
-    if not settings.model:
-        raise errors.ConfigError(NO_MODEL)
-    return embedded.Perdure([agent.Agent("default", settings.model)], settings=settings)
-
-
-def _load(named: str, options: Options) -> embedded.Perdure:
-    """The Perdure instance of that name. Raises `ConfigError` that names the module and the cause."""
-    module_name, _, name = named.partition(":")
-    if not module_name or not name:
-        raise errors.ConfigError(f"Name the app as MODULE:NAME, not {named!r}")
-    if options.model is not None:
-        raise errors.ConfigError("--model is for serving without an app: the agents of an app name their own models")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        module = importlib.import_module(module_name)
-    except (Exception, SystemExit) as error:
-        raise errors.ConfigError(f"{module_name} cannot be loaded: {type(error).__name__}: {error}") from error
-    found = getattr(module, name, None)
-    if not isinstance(found, embedded.Perdure):
-        if found is None:
-            raise errors.ConfigError(f"{module_name} has no {name}")
-        raise errors.ConfigError(f"{named} is of type {type(found).__name__}, not a Perdure instance")
-    if options.database is not None:
-        found.engine.settings = found.engine.settings.model_copy(update={"database_url": options.database})
-    return found
 
 
 # -- the socket --------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,282 @@
+"""Where a command's sessions are: a server, or a database that this process opens itself.
+
+Lives here: the options that say so, the one interface behind which both stand, and opening either. Not here: what a
+command does with it. Commands that start turns (`Runner`) open an engine that runs them; all others (`Where`) open one
+that runs nothing, so that looking at a database never takes a turn away from whoever has its agent: what they ask for is
+stored, and whoever serves that database does it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Protocol
+from urllib.parse import urlsplit
+
+from cyclopts import Parameter
+from pydantic import SecretStr
+
+from perdure import config, errors
+from perdure.cli import apps
+from perdure.client import Client
+from perdure.core import answers, events, messages
+from perdure.engine import perdure as embedded
+from perdure.server import auth
+
+Json = Annotated[bool, Parameter(name="--json", negative=())]
+Flag = Annotated[bool, Parameter(negative=())]
+Word = Annotated[str | None, Parameter(show_default=False)]
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where the sessions are.
+
+    Parameters
+    ----------
+    url
+        Server to ask (PERDURE_URL), such as http://127.0.0.1:7433.
+    token
+        Its token (PERDURE_TOKEN; of a server on this machine, else the one that 'perdure serve' made).
+    database
+        Without a server: the SQLite file (PERDURE_DATABASE_URL, ./perdure.db).
+
+    """
+
+    url: Annotated[Word, Parameter(env_var="PERDURE_URL")] = None
+    token: Word = None
+    database: Word = None
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """Where the sessions are, and who answers in them.
+
+    Parameters
+    ----------
+    url
+        Server to ask (PERDURE_URL), such as http://127.0.0.1:7433.
+    token
+        Its token (PERDURE_TOKEN; of a server on this machine, else the one that 'perdure serve' made).
+    database
+        Without a server: the SQLite file (PERDURE_DATABASE_URL, ./perdure.db).
+    app
+        Without a server: MODULE:NAME of a Perdure instance.
+    agent
+        Agent of a new session, where there are several.
+    model
+        Model as PROVIDER:NAME: of a new session, or without server and app of the agent 'default' (PERDURE_MODEL).
+    workspace
+        Give the agent 'default' tools for the files below this directory, and a shell that starts there.
+    mcp
+        Give it the tools of this MCP server, a command or a URL; may be repeated.
+
+    """
+
+    url: Annotated[Word, Parameter(env_var="PERDURE_URL")] = None
+    token: Word = None
+    database: Word = None
+    app: Word = None
+    agent: Word = None
+    model: Word = None
+    workspace: Annotated[Path | None, Parameter(show_default=False)] = None
+    mcp: Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)] = ()
+
+
+# -- the one interface -------------------------------------------------------------------------------------------------------
+
+
+class Info(Protocol):
+    """What commands read of a session."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def agent(self) -> str: ...
+    @property
+    def model(self) -> str | None: ...
+    @property
+    def title(self) -> str | None: ...
+    @property
+    def archived(self) -> bool: ...
+    @property
+    def time_created(self) -> int: ...
+    @property
+    def time_updated(self) -> int: ...
+    @property
+    def usage(self) -> messages.Usage: ...
+
+
+class Approval(Protocol):
+    """What commands read of a call that waits."""
+
+    @property
+    def session_id(self) -> str: ...
+    @property
+    def message_id(self) -> str: ...
+    @property
+    def call_id(self) -> str: ...
+    @property
+    def decision(self) -> messages.Decision | None: ...
+
+
+class Input(Protocol):
+    """What commands read of an input that waits."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def kind(self) -> messages.InputKind: ...
+    @property
+    def prompt(self) -> str: ...
+    @property
+    def delivery(self) -> messages.Delivery: ...
+
+
+class Session(Protocol):
+    """A session, there or here."""
+
+    id: str
+
+    async def info(self) -> Info: ...
+    async def update(self, changes: events.Changes) -> Info: ...
+    async def prompt(
+        self,
+        prompt: str,
+        *,
+        id: str | None = None,
+        delivery: messages.Delivery = "steer",
+        resume: bool = True,
+    ) -> answers.Receipt: ...
+    async def receipt(self, message_id: str) -> answers.Receipt: ...
+    async def inbox(self) -> Sequence[Input]: ...
+    async def retry(self, message_id: str) -> answers.Receipt: ...
+    async def resume(self) -> None: ...
+    async def interrupt(self, reason: str = "interrupt") -> bool: ...
+    async def decide(
+        self, call_id: str, decision: messages.Decision, *, by: str = "user", note: str | None = None
+    ) -> Approval: ...
+    async def approvals(self) -> Sequence[Approval]: ...
+    async def compact(self) -> str: ...
+    async def messages(self, *, after: int = -1, limit: int = 200) -> list[messages.Message]: ...
+    async def status(self) -> answers.Status: ...
+    def events(
+        self, *, after: int = -1, follow: bool = True, signals: bool = False
+    ) -> AsyncGenerator[events.Event, None]: ...
+
+
+class Page(Protocol):
+    """Some sessions."""
+
+    @property
+    def data(self) -> Sequence[Info]: ...
+    @property
+    def next(self) -> Any: ...
+
+
+class Sessions(Protocol):
+    """The sessions, there or here."""
+
+    async def create(
+        self,
+        agent: str | None = None,
+        *,
+        id: str | None = None,
+        title: str | None = None,
+        model: str | None = None,
+    ) -> Session: ...
+    async def get(self, session_id: str) -> Session: ...
+    async def list(self, *, limit: int = 50, before: Any = None) -> Page: ...
+
+
+class Recoveries(Protocol):
+    """Turns that wait."""
+
+    async def list(self) -> list[answers.Recovery]: ...
+    async def retry(self, execution_id: str) -> None: ...
+    async def dismiss(self, execution_id: str) -> None: ...
+
+
+class App(Protocol):
+    """A server, or an engine in this process."""
+
+    @property
+    def sessions(self) -> Sessions: ...
+    @property
+    def recoveries(self) -> Recoveries: ...
+
+
+# -- opening it --------------------------------------------------------------------------------------------------------------
+
+
+def _unheard(up: bool) -> None:  # noqa: FBT001, what a listener is called with
+    """Nobody listens."""
+    del up
+
+
+@contextlib.asynccontextmanager
+async def connect(
+    where: Where | Runner, *, patience: float | None = 60.0, link: Callable[[bool], None] = _unheard
+) -> AsyncGenerator[App, None]:
+    """The sessions meant by `where`; `patience` and `link` as with `Client`.
+
+    Raises `ConfigError`, what opening a database raises, `ServerUnreachable`, `Unauthorized`.
+    """
+    settings = config.settings(
+        database_url=where.database, token=None if where.token is None else SecretStr(where.token)
+    )
+    if where.url is not None:
+        _refuse_both(where)
+        async with Client(where.url, token=token_for(where.url, settings), patience=patience, link=link) as client:
+            yield client
+    else:
+        async with _engine(where, settings) as engine:
+            yield engine
+
+
+def _refuse_both(where: Where | Runner) -> None:
+    """Refuse what only makes sense without a server."""
+    given = [name for name in ("database", "app", "workspace", "mcp") if getattr(where, name, None)]
+    if given:
+        raise errors.ConfigError(f"--{given[0]} is for working without a server, yet there is one: {where.url}")
+
+
+def token_for(url: str, settings: config.Settings) -> str | None:
+    """The token for a server: the one given; for a server on this machine, else the one that was made for it.
+
+    Of this person's own token file nothing is ever sent to another machine.
+    """
+    if settings.token is not None:
+        return settings.token.get_secret_value()
+    host = urlsplit(url).hostname or ""
+    with contextlib.suppress(OSError, ValueError):
+        if host == "localhost" or ipaddress.ip_address(host).is_loopback:
+            return auth.token_file().read_text().strip() or None
+    return None
+
+
+def _engine(where: Where | Runner, settings: config.Settings) -> embedded.Perdure:
+    if isinstance(where, Where):
+        if not settings.database_path.exists():
+            why = f"There is no database {settings.database_path}: give --url of a server, or --database of a file"
+            raise errors.ConfigError(why)
+        return embedded.Perdure(settings=settings, idle=True)
+    wanted = apps.Wanted(where.app, where.model, where.workspace, where.mcp, where.database)
+    return apps.find(wanted, settings)
+
+
+async def find(app: App, where: Where | Runner, session_id: str | None, title: str | None = None) -> Session:
+    """The session of that id, which is made if there is none; a fresh one without an id."""
+    named = (where.agent, where.model if where.url else None) if isinstance(where, Runner) else (None, None)
+    if session_id is not None:
+        with contextlib.suppress(errors.SessionNotFound):
+            return await app.sessions.get(session_id)
+    try:
+        return await app.sessions.create(named[0], id=session_id, title=title, model=named[1])
+    except errors.SessionConflict:
+        if session_id is None:
+            raise
+        return await app.sessions.get(session_id)  # somebody else made it meanwhile
