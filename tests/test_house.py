@@ -42,7 +42,7 @@ ROOMS: dict[str, set[str]] = {
     "runner": {"session", "log", "store", "models", "agent", "tools", "core", "clock", *STONES},
     "maintenance": {"session", "log", "store", "core", "clock", "config", *STONES},
     "client": {"core", *STONES},
-    "testing": {"engine", "maintenance", "session", "log", "store", "core", "models", "agent", "clock", "config", *STONES},
+    "testing": {"engine", "maintenance", "session", "log", "store", "core", "models", "agent", "config", *STONES},
     "server": {"engine", "session", "log", "core", "models", "agent", "clock", "config", "version", *STONES},
 }
 ROOMS["engine"] = set(ROOMS) - {"server", "client", "testing"}
