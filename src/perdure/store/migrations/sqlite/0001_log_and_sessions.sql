@@ -1,4 +1,5 @@
--- The log, its projections and the operational rows. JSON is TEXT, flags are 0/1, times are epoch milliseconds.
+-- The log, its projections and the operational rows. JSON is TEXT, flags are 0/1, times are epoch milliseconds. Tables of small rows
+-- are their own index (WITHOUT ROWID); those that hold texts are not, since there every row over a quarter of a page spills.
 
 CREATE TABLE event_sequence (
     aggregate_id TEXT PRIMARY KEY,
@@ -85,7 +86,7 @@ CREATE TABLE session_part (
     open       INTEGER NOT NULL CHECK (open IN (0, 1)),
     data       TEXT NOT NULL,
     PRIMARY KEY (message_id, ordinal)
-) WITHOUT ROWID;
+);
 CREATE INDEX session_part_by_session ON session_part (session_id);
 CREATE INDEX session_part_by_id ON session_part (message_id, kind, part_id, ordinal);
 CREATE INDEX session_part_open ON session_part (message_id, ordinal) WHERE open = 1;
@@ -180,12 +181,12 @@ CREATE TABLE session_draft (
     kind       TEXT NOT NULL CHECK (kind IN ('text', 'reasoning', 'tool')),
     text       TEXT NOT NULL,
     PRIMARY KEY (session_id, message_id, kind, part_id)
-) WITHOUT ROWID;
+);
 
 CREATE TABLE content (
     hash  TEXT PRIMARY KEY,
     bytes BLOB NOT NULL
-) WITHOUT ROWID;
+);
 
 CREATE TABLE tombstone (
     session_id TEXT PRIMARY KEY,
