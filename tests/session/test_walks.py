@@ -187,6 +187,9 @@ async def test_whatever_happens_every_prompt_ends_once_and_nothing_happens_twice
         async with asyncio.timeout(20):
             await walk.go(40)
             await walk.rest()
+            await walk.session.prompt("And now?", id="last")
+            assert (await walk.session.wait("last")).outcome == "succeeded"
+            await walk.node.quiet()
         await check(walk.node)
         for message_id in walk.prompts:
             assert (await walk.session.receipt(message_id)).outcome in SETTLED, message_id

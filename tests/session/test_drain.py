@@ -1,0 +1,165 @@
+"""A busy period: what it takes up, in which order, and that whatever breaks inside ends the turn (RUN-1, PUB-4, RUN-6)."""
+
+import asyncio
+
+import pytest
+
+from perdure import Agent, errors, tool
+from perdure.core import events, request
+from perdure.models.scripted import Call, Gate, Hang, ScriptedModel, Text
+
+SESSION = "ses"
+HI = [Text("Hi")]
+
+
+def said(asked):
+    """What the user said in a request."""
+    return [part.text for one in asked.messages if isinstance(one, request.UserMessage) for part in one.content]
+
+
+@tool(effect="read")
+async def look() -> str:
+    """Look."""
+    return "seen"
+
+
+async def test_a_steer_joins_the_turn_at_its_next_step_and_a_queued_prompt_waits_for_its_own_run_1(nodes, check):
+    gate = Gate()
+    node = await nodes([[Hang(gate), Call("look", {}, "c1")], HI, HI], tools=[look])
+    session = await node.session()
+    await session.prompt("Hello", id="hello")
+    await gate.arrived()
+    await session.prompt("Queued", id="queued", delivery="queue")
+    await session.prompt("Steered", id="steered")
+    gate.open()
+    for message_id in ("hello", "steered", "queued"):
+        assert (await session.wait(message_id)).outcome == "succeeded"
+    await node.quiet()
+    assert said(node.model.requests[1])[-1] == "Steered"
+    assert "Queued" not in said(node.model.requests[1])
+    first, second = [set(one.message_ids) for one in await node.facts(events.ExecutionEnded)]
+    assert (first, second) == ({"hello", "steered"}, {"queued"})
+    await check(node)
+
+
+async def test_several_steers_join_one_step_run_1(nodes):
+    gate = Gate()
+    node = await nodes([[Hang(gate), Call("look", {}, "c1")], HI], tools=[look])
+    session = await node.session()
+    await session.prompt("Hello", id="hello")
+    await gate.arrived()
+    for message_id in ("one", "two", "three"):
+        await session.prompt(message_id, id=message_id)
+    gate.open()
+    await session.wait("three")
+    assert said(node.model.requests[1])[-3:] == ["one", "two", "three"]
+    assert len(node.model.requests) == 2
+
+
+async def test_the_last_allowed_step_offers_no_tools_and_a_promotion_gives_the_allowance_anew_run_6_run_1(nodes):
+    gate = Gate()
+    replies = [[Hang(gate), Call("look", {}, "c1")], [Call("look", {}, "c2")], [Call("look", {}, "c3")]]
+    model = ScriptedModel(replies)
+    node = await nodes(agents=[Agent("main", model=model, tools=[look], max_steps=2)])
+    session = await node.session()
+    await session.prompt("Hello", id="hello")
+    await gate.arrived()
+    await session.prompt("Steered", id="steered")
+    gate.open()
+    assert (await session.wait("hello")).outcome == "failed"
+    assert [one.tool_choice for one in model.requests] == ["auto", "auto", "none"]
+
+
+async def test_an_agent_that_does_not_exist_here_fails_each_prompt_visibly_and_strands_none(nodes):
+    """IN-12."""
+    node = await nodes(agents=[])
+    await node.log.publish(events.SessionCreated(session_id=SESSION, agent="main"))
+    session = await node.app.sessions.get(SESSION)
+    for message_id in ("a", "b", "c"):
+        await session.prompt(message_id, id=message_id, delivery="queue")
+    for message_id in ("a", "b", "c"):
+        receipt = await session.wait(message_id)
+        assert (receipt.outcome, receipt.error.type) == ("failed", "unknown-agent")
+    await node.quiet()
+    assert await node.claim() is None
+
+
+def _raise(error):
+    raise error
+
+
+async def test_a_defect_ends_the_turn_failed_and_the_session_goes_on_pub_4(nodes, monkeypatch, check):
+    broken = [ValueError("a bug")]
+    node = await nodes([HI, HI])
+    next_id = node.engine.claims.next_id
+    monkeypatch.setattr(node.engine.claims, "next_id", lambda: _raise(broken.pop()) if broken else next_id())
+    session = await node.session()
+    await session.prompt("Hello", id="hello")
+    receipt = await session.wait("hello")
+    assert (receipt.outcome, receipt.error.type) == ("failed", "defect")
+    await session.prompt("Again", id="again")
+    assert (await session.wait("again")).outcome == "succeeded"
+    await node.quiet()
+    assert "step.recovered" not in await node.names()
+    await check(node)
+
+
+async def test_a_defect_of_an_interrupted_turn_ends_it_interrupted_ex_8(nodes, check):
+    gate = Gate()
+
+    def reply(asked):
+        return [Hang(gate), "no item at all"]
+
+    node = await nodes(reply)
+    session = await node.session()
+    await session.prompt("Hello", id="hello")
+    await gate.arrived()
+    node.engine.interrupt_here = lambda *_: None
+    node.engine._sweep._interrupt = lambda *_: None
+    await session.interrupt()
+    gate.open()
+    assert (await session.wait("hello")).outcome == "interrupted"
+    await node.quiet()
+    await check(node)
+
+
+async def test_sessions_run_side_by_side_ex_6(nodes):
+    gates = {"one": Gate(), "two": Gate()}
+    node = await nodes(lambda asked: [Hang(gates[said(asked)[-1]]), Text("Hi")])
+    for name in gates:
+        await (await node.session(name)).prompt(name, id=name)
+    for gate in gates.values():
+        await gate.arrived()
+    gates["two"].open()
+    assert (await (await node.session("two")).wait("two")).outcome == "succeeded"
+    gates["one"].open()
+
+
+async def test_a_bell_for_a_session_that_does_not_exist_harms_nobody_rec_1(nodes, caplog):
+    node = await nodes([])
+    node.engine.ring("nobody")
+    await node.quiet()
+    assert caplog.records == []
+
+
+async def test_two_engines_rung_for_one_prompt_answer_it_once_in_12(nodes, check):
+    first = await nodes([HI])
+    second = await nodes([HI])
+    session = await first.session()
+    await session.prompt("Hello", id="hello")
+    second.engine.ring(SESSION)
+    assert (await session.wait("hello")).outcome == "succeeded"
+    await asyncio.gather(first.quiet(), second.quiet())
+    assert len(first.model.requests) + len(second.model.requests) == 1
+    await check(first)
+
+
+async def test_a_session_that_is_being_deleted_takes_no_claim(deaf):
+    """API: from the request on, prompts, retries, resume and claims are gone."""
+    session = await deaf.session()
+    await session.prompt("Hello", id="hello")
+    await deaf.engine.store.write(lambda tx: tx.sessions.set_deleting(SESSION))
+    assert await deaf.engine.claims.acquire(SESSION, forced=True) is None
+    for call in (session.prompt("More"), session.prompt("Hello", id="hello"), session.resume(), session.retry("hello")):
+        with pytest.raises(errors.SessionGone):
+            await call
