@@ -332,6 +332,7 @@ async def test_the_feed_gives_every_aggregate_in_order_and_then_what_comes_log_7
         await log.publish(kit.Noted(thread=thread))
     async with aclosing(log.feed(page=3)) as feed:
         assert [(e.aggregate_id, e.seq) for e in await kit.take(feed, 4)] == [("a", 0), ("b", 0), ("a", 1), ("b", 1)]
+        assert await kit.take(feed, 1) == [Synced(4)]
         await asyncio.gather(*(log.publish(kit.Noted(thread=thread)) for thread in "abcabc"))
         got = await kit.take(feed, 6)
     for thread, expected in (("a", [2, 3]), ("b", [2, 3]), ("c", [0, 1])):

@@ -60,11 +60,11 @@ class Served:
 
     @contextlib.asynccontextmanager
     async def reader(
-        self, session_id: str = "s", headers: dict[str, str] | None = None, **query: Any
+        self, session_id: str | None = "s", headers: dict[str, str] | None = None, **query: Any
     ) -> AsyncIterator["Reader"]:
-        """A reader of a session's stream; it fails the test rather than wait for ever."""
+        """A reader of a session's stream, or of all (None); it fails the test rather than wait for ever."""
         asked = {"Accept": "text/event-stream", **(headers or {})}
-        path = f"/v1/sessions/{session_id}/events"
+        path = "/v1/events" if session_id is None else f"/v1/sessions/{session_id}/events"
         async with asyncio.timeout(PATIENCE), self.client.stream("GET", path, headers=asked, params=query) as answer:
             assert answer.status_code == 200, await answer.aread()
             yield Reader(answer)

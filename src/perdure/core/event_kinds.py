@@ -53,7 +53,7 @@ def ephemeral(event_type: str) -> Callable[[type[T]], type[T]]:
 @dataclass(frozen=True, slots=True)
 class Recorded(Generic[D_co]):
     """A durable fact in its envelope: `seq` orders it within `aggregate_id`, `created` is epoch ms, `position` is its
-    place in the store's commit order (-1 until it is read from there).
+    place in the store's commit order (-1 until it is stored there).
     """
 
     id: str

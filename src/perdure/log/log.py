@@ -245,16 +245,53 @@ class Log:
                 return
             await follower.wait()
 
-    async def feed(self, after: int = 0, *, page: int = PAGE) -> AsyncGenerator[events.Recorded[Any], None]:
-        """Facts of every aggregate after a commit position, then every later one; order holds within each aggregate."""
+    async def feed(self, after: int = 0, *, page: int = PAGE) -> AsyncGenerator[events.Recorded[Any] | Synced, None]:
+        """Facts of every aggregate after a commit position, one `Synced` with the position where what was there ends,
+        then every later fact; order holds within each aggregate.
+
+        A deleted aggregate's facts are left out where they have to be read again. Raises `CursorBeyondEnd`.
+        """
         with self.live.following(None) as follower:
-            cursor = after
+            end = await self.last_position()
+            if after > end:
+                raise errors.CursorBeyondEnd(after, end)
+            cursor, synced = after, False
             while True:
                 follower.buffer.clear()
                 follower.reread = False
                 found = await self.store.read(lambda tx, cursor=cursor: tx.events.feed(cursor, page))
                 for row in found:
+                    if row.position > end and not synced:
+                        synced = True
+                        yield Synced(end)
                     cursor = row.position
                     yield self.recorded(row)
-                if len(found) < page and not follower.buffer and not follower.reread:
-                    await follower.wait()
+                if len(found) == page:
+                    continue
+                if not synced:
+                    synced = True
+                    yield Synced(end)
+                async with aclosing(_announced_after(follower, cursor)) as announced:
+                    async for event in announced:
+                        cursor = event.position
+                        yield event
+
+    async def last_position(self) -> int:
+        """The newest commit position ever given, 0 for a new log."""
+        return await self.store.read(lambda tx: tx.events.last_position())
+
+
+async def _announced_after(follower: live.Follower, cursor: int) -> AsyncGenerator[events.Recorded[Any], None]:
+    """What is announced after a commit position, for as long as that is contiguous; then the log is to be read again."""
+    while True:
+        while follower.buffer and not follower.reread:
+            item = follower.buffer.popleft()
+            if isinstance(item, events.Announced) or item.position <= cursor:
+                continue
+            if item.position > cursor + 1:
+                return
+            cursor = item.position
+            yield item
+        if follower.reread:
+            return
+        await follower.wait()

@@ -7,6 +7,7 @@ before the first run, so the second writes the very same facts.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -53,8 +54,7 @@ class Unit:
         latest: Any = self.registry.upcast(payload)
         recorded = events.Recorded(chosen, aggregate_id, seq, self.now, latest, metadata)
         text = codec.dump(payload)
-        self.record(recorded, stored_type, text, codec.dump_optional(metadata), hook)
-        return recorded
+        return self.record(recorded, stored_type, text, codec.dump_optional(metadata), hook)
 
     def record(
         self,
@@ -63,8 +63,10 @@ class Unit:
         data: str,
         metadata: str | None,
         hook: CommitHook | None = None,
-    ) -> None:
-        """Project a numbered fact and store it with the JSON text given. What is projected is the latest version."""
+    ) -> events.Recorded[Any]:
+        """Project a numbered fact and store it with the JSON text given; the fact with its commit position. What is
+        projected is the latest version.
+        """
         for project in self.projectors:
             project(self.tx, recorded)
         if hook:
@@ -72,9 +74,12 @@ class Unit:
         row = rows.EventRow(
             recorded.id, recorded.aggregate_id, recorded.seq, stored_type, recorded.created, data, metadata
         )
-        if self.tx.events.append(row) is None:
+        position = self.tx.events.append(row)
+        if position is None:
             raise duplicate_id(self.tx, recorded.id)
-        self.appended.append(recorded)
+        placed = dataclasses.replace(recorded, position=position)
+        self.appended.append(placed)
+        return placed
 
     def remove(self, aggregate_id: str) -> None:
         """Forget an aggregate's log; the last act of the unit that deletes it."""

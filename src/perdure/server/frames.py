@@ -6,6 +6,9 @@ a time, and would push out what all of them are about to send.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from perdure.core import codec, events
 from perdure.server import wire
 
@@ -13,29 +16,34 @@ HEARTBEAT = b":\n\n"
 REMEMBERED = 4 * 2**20
 
 
+def frame(event: events.Event) -> bytes:
+    """An event as a session's stream has it: `id` is the seq of a durable one, `event` its type."""
+    number = f"id: {event.seq}\n" if isinstance(event, events.Recorded) else ""
+    return f"{number}event: {event.data.event_type}\ndata: {_line(wire.event(event))}\n\n".encode()
+
+
+def feed_frame(event: events.Recorded[Any]) -> bytes:
+    """A fact as the stream of all sessions has it: `id` is its commit position."""
+    return f"id: {event.position}\nevent: {event.data.event_type}\ndata: {_line(wire.event(event))}\n\n".encode()
+
+
 class Frames:
     """Recent frames by event id, up to a number of bytes; the oldest go first."""
 
-    def __init__(self, limit: int = REMEMBERED) -> None:
-        """Remember at most `limit` bytes."""
-        self._limit, self._held = limit, 0
+    def __init__(self, render: Callable[[Any], bytes] = frame, limit: int = REMEMBERED) -> None:
+        """Remember at most `limit` bytes of what `render` makes."""
+        self._render, self._limit, self._held = render, limit, 0
         self._frames: dict[str, bytes] = {}
 
     def live(self, event: events.Event) -> bytes:
         """The frame of an event that every reader is about to send."""
         known = self._frames.get(event.id)
         if known is None:
-            known = self._frames[event.id] = frame(event)
+            known = self._frames[event.id] = self._render(event)
             self._held += len(known)
             while self._held > self._limit:
                 self._held -= len(self._frames.pop(next(iter(self._frames))))
         return known
-
-
-def frame(event: events.Event) -> bytes:
-    """An event as a frame: `id` is the seq of a durable one, `event` its type."""
-    number = f"id: {event.seq}\n" if isinstance(event, events.Recorded) else ""
-    return f"{number}event: {event.data.event_type}\ndata: {_line(wire.event(event))}\n\n".encode()
 
 
 def note(name: str, value: object) -> bytes:

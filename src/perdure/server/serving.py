@@ -13,7 +13,7 @@ from fastapi import Depends, Path, Request
 
 from perdure import config, ids
 from perdure.engine import perdure as embedded
-from perdure.server.frames import Frames
+from perdure.server import frames
 
 
 class Serving:
@@ -22,7 +22,7 @@ class Serving:
     def __init__(self, perdure: embedded.Perdure, settings: config.Settings) -> None:
         """Serve `perdure`, which is started and stopped elsewhere."""
         self.perdure, self.settings = perdure, settings
-        self.frames = Frames()
+        self.frames, self.feed_frames = frames.Frames(), frames.Frames(frames.feed_frame)
         self.closing = asyncio.Event()
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ front.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,6 +67,15 @@ class EventPage:
     last_seq: int
 
 
+@dataclass(frozen=True, slots=True)
+class FeedPage:
+    """Some facts of all sessions in commit order; `position` is where the page ends, `last_position` where the log does."""
+
+    data: tuple[EventView, ...]
+    position: int
+    last_position: int
+
+
 def event(one: events.Event) -> str:
     """An event as JSON."""
     kind, version = one.data.event_type, one.data.event_version
@@ -79,6 +88,11 @@ def event(one: events.Event) -> str:
 def event_page(found: Iterable[events.Event], last_seq: int) -> Response:
     """A page of the log."""
     return _page((event(one) for one in found), last_seq=last_seq)
+
+
+def feed_page(found: Sequence[events.Recorded[Any]], after: int, last: int) -> Response:
+    """A page of the log of all sessions."""
+    return _page(map(event, found), position=found[-1].position if found else max(after, last), last_position=last)
 
 
 # -- transcript ------------------------------------------------------------------------------------------------------------

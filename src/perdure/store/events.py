@@ -95,7 +95,7 @@ class Events:
         return -1 if seq is None else seq
 
     def last_position(self) -> int:
-        """The newest commit position, 0 for an empty log."""
+        """The newest commit position ever given, 0 for a new log; no removal takes it back."""
         return self._q.event_last_position(self._c) or 0
 
     def aggregates(self, after: str, limit: int) -> list[tuple[str, int]]:

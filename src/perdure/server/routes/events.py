@@ -1,33 +1,64 @@
-"""A session's log, by the page or as a stream."""
+"""The log, of one session or of all, by the page or as a stream."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query
 from starlette.responses import Response
 
 from perdure import errors
-from perdure.server import joining, problems, wire
-from perdure.server.serving import Here, Target
+from perdure.server import feeding, joining, problems, wire
+from perdure.server.serving import Here, Serving, Target
 from perdure.server.sse import EventStream
 
-router = APIRouter(
-    prefix="/v1/sessions/{session_id}", tags=["events"], responses=problems.declared(401, 403, 404, 410, 422, 503)
-)
+router = APIRouter(tags=["events"], responses=problems.declared(401, 403, 422, 503))
 STREAM = {200: {"content": {EventStream.media_type: {"schema": {"type": "string"}}}}}
+Start = Annotated[int | None, Query(ge=-1, le=2**53)]
+Limit = Annotated[int, Query(ge=1, le=1000)]
+Text = Annotated[str, Header()]
 
 
-@router.get("/events", response_model=wire.EventPage, responses={**STREAM})
+@router.get("/v1/events", response_model=wire.FeedPage, responses={**STREAM})
+async def read_feed(
+    *,
+    here: Here,
+    after: Start = None,
+    limit: Limit = 500,
+    follow: bool = True,
+    accept: Text = "",
+    last_event_id: Text = "",
+) -> Response:
+    """Facts of all sessions after a commit position: a page, or where `text/event-stream` is accepted a stream.
+
+    As a session's stream, but for its ids: they are commit positions, and `Last-Event-ID` or `after` goes on from one. Order
+    holds within each session; facts of a deleted session may be missing. There is no live text.
+    """
+    log, start = here.perdure.engine.log, max(_start(after, last_event_id), 0)
+    last = await log.last_position()
+    if start > last:
+        raise errors.CursorBeyondEnd(start, last)
+    if EventStream.media_type not in accept:
+        rows = await log.store.read(lambda tx: tx.events.feed(start, limit))
+        return wire.feed_page([log.recorded(row) for row in rows], start, last)
+    return _stream(here, feeding.reader(here, start, follow=follow))
+
+
+@router.get(
+    "/v1/sessions/{session_id}/events",  # noqa: FAST003, `Target` takes it
+    response_model=wire.EventPage,
+    responses={**STREAM, **problems.declared(404, 410)},
+)
 async def read_events(
     *,
     here: Here,
     session: Target,
-    after: Annotated[int | None, Query(ge=-1, le=2**53)] = None,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 500,
+    after: Start = None,
+    limit: Limit = 500,
     follow: bool = True,
-    accept: Annotated[str, Header()] = "",
-    last_event_id: Annotated[str, Header()] = "",
+    accept: Text = "",
+    last_event_id: Text = "",
 ) -> Response:
     """Facts after a seq: a page, or where `text/event-stream` is accepted a stream that goes on.
 
@@ -40,7 +71,11 @@ async def read_events(
     last = await log.last_seq(session.id)
     if start > last:
         raise errors.CursorBeyondEnd(start, last)
-    chosen, chunks = here.settings, joining.reader(here, session.id, start, follow=follow)
+    return _stream(here, joining.reader(here, session.id, start, follow=follow))
+
+
+def _stream(here: Serving, chunks: AsyncGenerator[bytes, None]) -> Response:
+    chosen = here.settings
     return EventStream(chunks, here.closing, heartbeat=chosen.heartbeat_seconds, stall=chosen.stall_seconds)
 
 
@@ -49,5 +84,5 @@ def _start(after: int | None, last_event_id: str) -> int:
     if after is not None or not last_event_id:
         return -1 if after is None else after
     if not (last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) < 17):
-        raise errors.InvalidInput("Last-Event-ID: this is not a seq")
+        raise errors.InvalidInput("Last-Event-ID: this is no id of this stream")
     return int(last_event_id)

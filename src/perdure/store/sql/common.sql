@@ -59,10 +59,6 @@ WHERE position > :after ORDER BY position LIMIT :limit;
 -- The newest seq of a type in an aggregate, null if it has none; walks backwards, for the rare hour it is asked.
 SELECT seq FROM event WHERE aggregate_id = :aggregate_id AND type = :type ORDER BY seq DESC LIMIT 1;
 
--- name: event_last_position()$
--- The newest commit position, null for an empty log.
-SELECT max(position) FROM event;
-
 -- name: event_delete(aggregate_id)!
 -- Remove the events of an aggregate whose sequence row is gone.
 DELETE FROM event WHERE aggregate_id = :aggregate_id;
