@@ -109,12 +109,11 @@ async def tools_in_flight(nodes):
 
 async def auto_compaction(nodes):
     gate = Gate()
-    model = ScriptedModel([HI, HI, [Hang(gate)]])
+    model = ScriptedModel([HI, [Hang(gate)]])
     node = await nodes(agents=[Agent("main", model=model, context_tokens=100)])
     session = await node.session()
-    for message_id in ("one", "two"):
-        await session.prompt(LONG, id=message_id)
-        await session.wait(message_id)
+    await session.prompt(LONG, id="one")
+    await session.wait("one")
     await session.prompt("Hello", id="hello")
     await gate.arrived()
     return node
@@ -197,6 +196,7 @@ async def test_after_each_death_the_next_process_gives_every_prompt_its_one_outc
     await node.crash()
     node.clock.advance(LEASE_MS + 600_001)
     alive = await nodes(lambda asked: HI)
+    await alive.sweep()
     assert (await (await alive.session()).wait("hello")).outcome == "succeeded"
     await alive.quiet()
     await check(alive)
