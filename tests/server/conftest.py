@@ -152,7 +152,18 @@ def replies() -> list[scripted.Reply]:
 
 
 @pytest.fixture
-async def served(settings: config.Settings, replies: list[scripted.Reply]) -> AsyncIterator[Served]:
-    model = scripted.ScriptedModel(lambda request: replies.pop(0) if replies else [scripted.Text("Fine.")])
-    async with serving(Perdure([Agent("default", model)], settings=settings), settings) as running:
+def model(replies: list[scripted.Reply]) -> scripted.ScriptedModel:
+    return scripted.ScriptedModel(lambda request: replies.pop(0) if replies else [scripted.Text("Fine.")])
+
+
+@pytest.fixture
+def agents(model: scripted.ScriptedModel) -> list[Agent]:
+    """Who answers here; a module of tests may have its own."""
+    return [Agent("default", model)]
+
+
+@pytest.fixture
+async def served(settings: config.Settings, agents: list[Agent]) -> AsyncIterator[Served]:
+    own = {"own:m": scripted.ScriptedModel(lambda request: [scripted.Text("Mine.")], provider="own", name="m")}
+    async with serving(Perdure(agents, settings=settings, models=own), settings) as running:
         yield running

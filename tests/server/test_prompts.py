@@ -176,7 +176,3 @@ async def test_the_transcript_is_what_its_description_says(served, replies):
     _, answer, _ = described.data
     assert [part.type for part in answer.parts] == ["reasoning", "tool"]
     assert (answer.parts[1].name, answer.parts[1].status) == ("missing", "error")
-
-
-async def test_recoveries_that_wait_are_listed(served):
-    assert (await served.client.get("/v1/recoveries")).json() == {"data": []}
