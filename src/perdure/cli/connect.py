@@ -26,8 +26,8 @@ from perdure.core import answers, events, messages
 from perdure.engine import perdure as embedded
 from perdure.server import auth
 
-Json = Annotated[bool, Parameter(name="--json", negative=())]
-Flag = Annotated[bool, Parameter(negative=())]
+Json = Annotated[bool, Parameter(name="--json", negative=(), show_default=False)]
+Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
 Word = Annotated[str | None, Parameter(show_default=False)]
 
 
@@ -84,6 +84,10 @@ class Runner:
     model: Word = None
     workspace: Annotated[Path | None, Parameter(show_default=False)] = None
     mcp: Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)] = ()
+
+
+HERE, RUNNING_HERE = Where(), Runner()
+"""Nothing said: a server only where PERDURE_URL names one."""
 
 
 # -- the one interface -------------------------------------------------------------------------------------------------------

@@ -21,6 +21,17 @@ from perdure.version import VERSION
 # name, module, what it does
 COMMANDS = (
     ("serve", "perdure.cli.serve", "Serve sessions over HTTP."),
+    ("chat", "perdure.cli.chat", "Talk with an agent."),
+    ("run", "perdure.cli.run", "Ask one prompt and print its answer: for scripts."),
+    ("sessions", "perdure.cli.sessions", "List sessions."),
+    ("show", "perdure.cli.show", "Show a session and what was said in it."),
+    ("tail", "perdure.cli.tail", "Print what happens in a session as it comes."),
+    ("prompt", "perdure.cli.prompt", "Admit a prompt and leave."),
+    ("interrupt", "perdure.cli.interrupt", "Stop a session's turn for good."),
+    ("approve", "perdure.cli.approve", "Let a call run that waits for a person."),
+    ("deny", "perdure.cli.deny", "Refuse a call that waits for a person."),
+    ("recoveries", "perdure.cli.recoveries", "List turns that lost their process, go on with one, or dismiss it."),
+    ("completion", "perdure.cli.completion", "Print a script by which a shell completes all this."),
     ("demo", "perdure.cli.demo", "Watch a session be killed half-way and carry on."),
     ("export", "perdure.cli.export", "Write stored events as lines of JSON."),
     ("import", "perdure.cli.importing", "Replay exported events."),
@@ -100,7 +111,8 @@ def complain(message: str, remedy: str, code: int) -> int:
 
 def usage() -> str:
     """What there is."""
-    rows = [f"  {name:<8}{about}" for name, _, about in COMMANDS]
+    width = max(len(name) for name, _, _ in COMMANDS) + 2
+    rows = [f"  {name:<{width}}{about}" for name, _, about in COMMANDS]
     return "\n".join(
         [
             "Usage: perdure COMMAND [ARGS]",

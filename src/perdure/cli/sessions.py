@@ -1,0 +1,95 @@
+"""`perdure sessions`: which there are, and what they are doing."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+from rich.table import Table
+
+from perdure.cli import connect, render
+
+AT_ONCE = 100
+
+
+async def command(
+    *,
+    limit: int = 20,
+    json: connect.Json = False,
+    where: Annotated[connect.Where, Parameter(name="*")] = connect.HERE,
+) -> int:
+    """List sessions, newest first.
+
+    Example: perdure sessions --limit 5
+
+    Exit codes: 0 listed; 1 failed; 2 called wrongly.
+
+    Parameters
+    ----------
+    limit
+        How many at most.
+    json
+        Print one line of JSON: {"data": […], "more": true or false}.
+    where
+        Where they are.
+
+    """
+    async with connect.connect(where) as app:
+        found, more = await _listed(app, limit)
+        told = [await _told(app, one) for one in found]
+    if json:
+        render.say(render.as_json({"data": told, "more": more}))
+        return 0
+    _table(told)
+    if more:
+        render.console(stderr=True).print(f"There are more: --limit {limit * 2}", style="dim")
+    return 0
+
+
+async def _listed(app: connect.App, limit: int) -> tuple[list[connect.Info], bool]:
+    found: list[connect.Info] = []
+    before: Any = None
+    while len(found) < limit:
+        page = await app.sessions.list(limit=min(AT_ONCE, limit - len(found)), before=before)
+        found += page.data
+        before = page.next
+        if before is None:
+            break
+    return found, before is not None
+
+
+async def _told(app: connect.App, one: connect.Info) -> dict[str, Any]:
+    status = getattr(one, "status", None) or await (await app.sessions.get(one.id)).status()
+    told = {
+        "id": one.id,
+        "agent": one.agent,
+        "model": one.model,
+        "title": one.title,
+        "status": render.plain(status),
+        "time": {"created": one.time_created, "updated": one.time_updated},
+        "usage": render.plain(one.usage),
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _table(told: list[dict[str, Any]]) -> None:
+    console = render.console()
+    if not told:
+        console.print("There is no session yet: perdure chat")
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("session", no_wrap=True)
+    for name in ("status", "agent", "title"):
+        table.add_column(name)
+    table.add_column("updated", no_wrap=True)
+    table.add_column("tokens", justify="right")
+    table.add_column("cost", justify="right")
+    for one in told:
+        status, usage = one["status"], one["usage"]
+        doing = status["status"] + (f": {status['reason']}" if "reason" in status else "")
+        cost = render.money(usage["cost"]) if usage["cost"] else "" if usage["unknown_cost"] else "-"
+        counted = sum(usage["tokens"][kind] for kind in ("input", "output", "cache_read", "cache_write"))
+        title = render.clip(one.get("title", ""), 40)
+        updated = render.moment(one["time"]["updated"])
+        table.add_row(one["id"], render.clip(doing, 40), one["agent"], title, updated, str(counted), cost)
+    console.print(table)

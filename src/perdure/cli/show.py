@@ -1,0 +1,67 @@
+"""`perdure show`: one session and what was said in it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+from rich.console import Console
+
+from perdure.cli import connect, render, transcript
+from perdure.cli.chat import paper
+
+
+async def command(
+    session: str,
+    /,
+    *,
+    last: Annotated[int | None, Parameter(show_default=False)] = None,
+    json: connect.Json = False,
+    where: Annotated[connect.Where, Parameter(name="*")] = connect.HERE,
+) -> int:
+    """Show a session: settings, what it is doing, and its transcript.
+
+    Example: perdure show ses_5k2… --last 4
+
+    Exit codes: 0 shown; 1 failed; 2 called wrongly, or there is no such session.
+
+    Parameters
+    ----------
+    session
+        Its id.
+    last
+        Only so many messages, from the end.
+    json
+        Print one line of JSON: {"session": …, "status": …, "inbox": […], "messages": […]}.
+    where
+        Where it is.
+
+    """
+    async with connect.connect(where) as app:
+        found = await app.sessions.get(session)
+        info, status, inbox = await found.info(), await found.status(), await found.inbox()
+        said = await transcript.everything(found)
+    said = said if last is None else said[max(0, len(said) - last) :]
+    if json:
+        told = {
+            "session": render.plain(info),
+            "status": render.plain(status),
+            "inbox": [render.plain(one) for one in inbox],
+            "messages": [render.message(one) for one in said],
+        }
+        render.say(render.as_json(told))
+        return 0
+    console = render.console()
+    doing = status.status + (f": {status.reason}" if status.reason else "")
+    console.print(f"{info.id}  agent {info.agent}  {render.clip(doing, 60)}", style="bold")
+    _line(console, info.title)
+    used = f"{render.tokens(info.usage.tokens)} tokens, {render.money(info.usage.cost)}"
+    console.print(f"created {render.moment(info.time_created)}, {used}, {len(inbox)} waiting", style="dim")
+    for one in said:
+        paper.put(console, one)
+    return 0
+
+
+def _line(console: Console, text: str | None) -> None:
+    if text:
+        console.print(render.clip(text))
