@@ -6,6 +6,7 @@ an argument, so that a simulated run mints the same ids again. Ids carry no orde
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Callable
 
@@ -16,17 +17,11 @@ Entropy = Callable[[int], bytes]
 
 RESERVED = ("msg_recovered_", "msg_continue_", "msg_retry_", "evt_")
 _VALID = re.compile(r"[A-Za-z0-9._:@~+-]{1,200}\Z")
-_ALPHABET = "0123456789abcdefghijklmnopqrstuv"
 
 
 def mint(prefix: str, entropy: Entropy) -> str:
     """Make a fresh id such as `ses_5k2…`: the prefix and 100 random bits in base 32."""
-    number = int.from_bytes(entropy(13), "big")
-    digits: list[str] = []
-    for _ in range(20):
-        number, digit = divmod(number, 32)
-        digits.append(_ALPHABET[digit])
-    return f"{prefix}_{''.join(digits)}"
+    return f"{prefix}_{base64.b32hexencode(entropy(13))[:20].decode().lower()}"
 
 
 def check(what: str, value: str) -> str:

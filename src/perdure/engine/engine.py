@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -20,6 +19,7 @@ from perdure import clock as clocks
 from perdure import config, errors, ids, pricing
 from perdure.core import codec
 from perdure.engine import toolsets
+from perdure.engine.entropy import Pool
 from perdure.log import log as logs
 from perdure.log import projections
 from perdure.models import catalogue
@@ -37,9 +37,9 @@ class World:
     """What an engine takes from outside: time, chance, who it is, how units run and who watches the writer."""
 
     clock: clocks.Clock = field(default_factory=clocks.SystemClock)
-    entropy: ids.Entropy = os.urandom
+    entropy: ids.Entropy = field(default_factory=Pool)
     owner: Callable[[ids.Entropy], str] = owner.mint
-    seam: Literal["thread", "inline"] = "thread"
+    seam: Literal["thread", "inline"] | sqlite.Wrap = "thread"
     probe: Callable[[str], None] | None = None
 
 
@@ -91,7 +91,7 @@ class Engine:
         await self._toolsets.start(self.owner_id)
         try:
             self.agents.update({name: self._toolsets.complete(ready) for name, ready in self.agents.items()})
-            prices = self._load() if self.world.seam == "inline" else await asyncio.to_thread(self._load)
+            prices = self._load() if self.world.seam != "thread" else await asyncio.to_thread(self._load)
             await self._open(prices)
         except BaseException:
             await self._toolsets.stop()

@@ -46,6 +46,9 @@ class Seam(Protocol):
         ...
 
 
+Wrap = Callable[[Seam], Seam]
+
+
 class SqliteStore:
     """One SQLite file behind the port. `open` makes it; it belongs to the event loop it was opened on."""
 
@@ -59,7 +62,7 @@ class SqliteStore:
         cls,
         path: str | os.PathLike[str],
         *,
-        seam: Literal["thread", "inline"] = "thread",
+        seam: Literal["thread", "inline"] | Wrap = "thread",
         busy_timeout_ms: int = 1_000,
         deadline_ms: int = 10_000,
         readers: int = 2,
@@ -69,12 +72,14 @@ class SqliteStore:
         """Open the file, creating or migrating it where need be.
 
         `busy_timeout_ms` is one wait for another process, `deadline_ms` how long a unit is tried for altogether; `probe` hears
-        begin, unit, before_commit, after_commit and delivered in the writer. Raises `StoreUnusable`, `SchemaTooNew`,
+        begin, unit, before_commit, after_commit and delivered in the writer; a function as `seam` is given the inline one and
+        gives what to use in its place. Raises `StoreUnusable`, `SchemaTooNew`,
         `StoreBusy`.
         """
         place = sqlite_connection.Place(Path(path), busy_timeout_ms, deadline_ms, vfs)
-        if seam == "inline":
-            return cls(_Inline(place, probe))
+        if seam != "thread":
+            inline = _Inline(place, probe)
+            return cls(inline if seam == "inline" else seam(inline))
         threads = sqlite_threads.Threads(place, probe, readers)
         await threads.start()
         return cls(threads)
