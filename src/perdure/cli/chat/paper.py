@@ -24,11 +24,11 @@ def printed(said: Said) -> RenderableType:
     text = render.clean(said.text)
     match said.kind:
         case "user":
-            return Padding(Text.assemble(("▸ ", "bold cyan"), (text, "bold")), (1, 0, 0, 0))
+            return Padding(Text.assemble(("▸ ", "bold cyan"), (text, "bold")), (1, 0, 0, 0), expand=False)
         case "text":
-            return Padding(markdown(text), (1, 0, 0, 0))
+            return Padding(markdown(text), (1, 0, 0, 0), expand=False)
         case "reasoning":
-            return Padding(Text(text, style="dim italic"), (1, 0, 0, 2))
+            return Padding(Text(text, style="dim italic"), (1, 0, 0, 2), expand=False)
         case _:
             mark, style = _MARKS[said.kind]
             return Text.assemble((mark, style), (text, "dim" if said.kind in {"note", "done"} else ""))

@@ -45,8 +45,9 @@ class Screen:
 
     def say(self, several: Iterable[Said]) -> None:
         """Print for good."""
-        for said in several:
-            self._console.print(paper.printed(said))
+        if found := list(several):
+            self._live.refresh()  # what is drawn below a print is what was drawn last, which may hold the same words
+            self._console.print(*(paper.printed(said) for said in found), sep="\n")
 
     def refresh(self) -> None:
         """Draw again."""

@@ -48,6 +48,11 @@ class Stream:
         self.said = max(self.said, end)
         return [Said(self.kind, found)] if found else []
 
+    def finish(self) -> list[Said]:
+        """Say all there is: another part follows, though the end of this one may be told later."""
+        found, self.said = self.rest.strip("\n"), len(self.text)
+        return [Said(self.kind, found)] if found.strip() else []
+
 
 @dataclass(slots=True)
 class View:
@@ -175,8 +180,7 @@ class View:
     def _close(self, fate: str) -> Iterable[Said]:
         """Nothing of this step is under way any more."""
         for stream in self.streams.values():
-            if stream.rest.strip():
-                yield Said(stream.kind, stream.rest.strip("\n"))
+            yield from stream.finish()
         for line, _ in self.running.values():
             yield Said("failed", f"{line} → {fate}")
         self.streams.clear()
@@ -190,7 +194,11 @@ class View:
         self.activity = "writing" if kind == "text" else "thinking"
         stream = self.streams.setdefault(_part(fact), Stream(kind))
         stream.text = stream.text[: fact.offset] + fact.delta
-        return stream.take()
+        for earlier in self.streams.values():
+            if earlier is stream:
+                break
+            yield from earlier.finish()
+        yield from stream.take()
 
     def text_ended(self, fact: events.TextEnded | events.ReasoningEnded) -> Iterable[Said]:
         """The whole text."""
