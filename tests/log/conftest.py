@@ -66,7 +66,7 @@ class Entropy:
         self.counter = itertools.count(1)
 
     def __call__(self, size):
-        return next(self.counter).to_bytes(size, "big")
+        return next(self.counter).to_bytes(size, "little")
 
 
 class Kit:

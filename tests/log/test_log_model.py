@@ -90,7 +90,7 @@ class Machine(RuleBasedStateMachine):
         self.log = Log(
             self.store,
             clock=Clock(),
-            entropy=lambda size: next(self.minted).to_bytes(size, "big"),
+            entropy=lambda size: next(self.minted).to_bytes(size, "little"),
             registry=codec.Registry([Noted]),
             projectors=(lambda tx, recorded: self.seen.append(recorded),),
         )

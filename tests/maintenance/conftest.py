@@ -106,7 +106,7 @@ class Kit:
         return Log(
             store,
             clock=Clock(),
-            entropy=lambda size: salt.encode() + next(minted).to_bytes(size - len(salt), "big"),
+            entropy=lambda size: salt.encode() + next(minted).to_bytes(size - len(salt), "little"),
             registry=codec.session_registry(),
             projectors=(projections.project,),
         )
