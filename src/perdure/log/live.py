@@ -112,6 +112,7 @@ class Live:
         self._followers: dict[str, set[Follower]] = {}
         self._everything: set[Follower] = set()
         self._listeners: list[Listener] = []
+        self._taps: list[Callable[[events.Recorded[Any]], None]] = []
         self._typed: list[Subscriber] = []
         self._global: list[Subscriber] = []
         self._backlog: dict[str, deque[tuple[events.Recorded[Any], asyncio.Future[None]]]] = {}
@@ -137,6 +138,11 @@ class Live:
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener) if listener in self._listeners else None
 
+    def tap(self, heard: Callable[[events.Recorded[Any]], None]) -> Callable[[], None]:
+        """Call `heard` at once for every fact that listeners hear of: quick, and never failing. Returns what ends that."""
+        self._taps.append(heard)
+        return lambda: self._taps.remove(heard) if heard in self._taps else None
+
     @contextlib.contextmanager
     def subscribe(self, *types: type[Any], limit: int = BUFFER) -> Any:
         """Open a bounded channel of some event types, or of all."""
@@ -161,6 +167,8 @@ class Live:
                 follower.offer(event)
             if not notify:
                 continue
+            for heard in self._taps:
+                heard(event)
             if self._listeners or event.aggregate_id in self._backlog:
                 waits.append(self._queue(event))
             else:

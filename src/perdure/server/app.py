@@ -15,11 +15,11 @@ from fastapi import FastAPI
 from perdure import config
 from perdure.engine import perdure as embedded
 from perdure.server import auth, gate, problems
-from perdure.server.routes import approvals, control, events, health, prompts, recoveries, sessions, transcript
+from perdure.server.routes import approvals, control, events, health, metrics, prompts, recoveries, sessions, transcript
 from perdure.server.serving import Serving
 from perdure.version import VERSION
 
-ROUTES = (health, sessions, prompts, transcript, events, control, approvals, recoveries)
+ROUTES = (health, metrics, sessions, prompts, transcript, events, control, approvals, recoveries)
 
 
 def create_app(
@@ -36,6 +36,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None, None]:
         async with perdure:
+            perdure.engine.log.live.tap(serving.counts.heard)
             yield
             serving.close()
 

@@ -7,13 +7,16 @@ Not here: routes.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Generator
 from typing import Annotated
 
 from fastapi import Depends, Path, Request
 
 from perdure import config, ids
 from perdure.engine import perdure as embedded
-from perdure.server import frames
+from perdure.server import frames, metrics
 
 
 class Serving:
@@ -23,7 +26,17 @@ class Serving:
         """Serve `perdure`, which is started and stopped elsewhere."""
         self.perdure, self.settings = perdure, settings
         self.frames, self.feed_frames = frames.Frames(), frames.Frames(frames.feed_frame)
+        self.counts, self.readers = metrics.Counts(), Counter[str]()
         self.closing = asyncio.Event()
+
+    @contextlib.contextmanager
+    def reading(self, of: str) -> Generator[None, None, None]:
+        """Count an open stream."""
+        self.readers[of] += 1
+        try:
+            yield
+        finally:
+            self.readers[of] -= 1
 
     def close(self) -> None:
         """End open streams and waits: the server is about to stop."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing
 from typing import Any
 
 from starlette.responses import Response
@@ -35,17 +35,29 @@ class EventStream(Response):
     media_type = "text/event-stream"
 
     def __init__(
-        self, chunks: AsyncGenerator[bytes, None], closing: asyncio.Event, *, heartbeat: float, stall: float
+        self,
+        chunks: AsyncGenerator[bytes, None],
+        closing: asyncio.Event,
+        *,
+        heartbeat: float,
+        stall: float,
+        reading: AbstractContextManager[None],
     ) -> None:
-        """Send `chunks` until `closing`; a comment after `heartbeat` idle seconds; give up a send after `stall` seconds."""
+        """Send `chunks` until `closing`; a comment after `heartbeat` idle seconds; give up a send after `stall` seconds.
+        `reading` is entered for as long as it lasts.
+        """
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._chunks, self._closing = chunks, closing
         self._heartbeat, self._stall = heartbeat, stall
-        self._sent = 0
+        self._reading, self._sent = reading, 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Stream until one of four things ends it."""
+        with self._reading:
+            await self._stream(scope, receive, send)
+
+    async def _stream(self, scope: Scope, receive: Receive, send: Send) -> None:
         bounded = self._bounded(send)
         try:
             await bounded({"type": "http.response.start", "status": 200, "headers": self.raw_headers})

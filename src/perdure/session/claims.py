@@ -72,6 +72,7 @@ class Claims:
         self.owner_id, self.lease_ms, self.budget = owner_id, lease_ms, budget
         self.margin_ms = max(lease_ms // 6, 1)
         self.stopping = False
+        self.losses = 0
         self._log, self._clock, self._entropy = log, clock, entropy
         self._kept: dict[str, Held] = {}
 
@@ -216,9 +217,12 @@ class Claims:
         try:
             return await self._log.transact(fenced, committed=committed)
         except errors.ClaimLost:
-            held.lost = True
-            held.open = False
+            self._lose(held)
             raise
+
+    def _lose(self, held: Held) -> None:
+        self.losses += not held.lost
+        held.lost, held.open = True, False
 
     # -- keeping -----------------------------------------------------------------------------------------------------------
 
@@ -245,7 +249,7 @@ class Claims:
             await self._clock.sleep_ms(min(self.lease_ms / 3, max(held.trusted_until - self._clock.suspend_ms(), 1)))
             started = self._clock.suspend_ms()
             if held.open and (started >= held.trusted_until or not await self._renew_once(held, started)) and held.open:
-                held.lost, held.open = True, False
+                self._lose(held)
                 body.cancel()
 
     async def _renew_once(self, held: Held, started: int) -> bool:

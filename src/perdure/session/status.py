@@ -6,6 +6,7 @@ Lives here: `status_of`, a function of rows. Nothing stores a status, so none ca
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import get_args
 
 from perdure.core import messages
 from perdure.core.answers import State, Status
@@ -45,6 +46,16 @@ def page(
                 break
         more = bool(several) and before != (several[-1].time_created, several[-1].id)
     return Listed(tuple(found), before if more else None)
+
+
+def tally(tx: port.Tx, now: int, *, budget: int = 3, limit: int = 500) -> dict[State, int]:
+    """How many sessions there are of each status; beyond `limit` that are not idle, those not looked at count as idle."""
+    found: dict[State, int] = dict.fromkeys(get_args(State), 0)
+    stirring = tx.sessions.stirring(limit)
+    for session_id in stirring:
+        found[status_of(tx, session_id, now, budget=budget).status] += 1
+    found["idle"] += tx.sessions.count() - len(stirring)
+    return found
 
 
 def status_of(tx: port.Tx, session_id: str, now: int, *, budget: int = 3) -> Status:

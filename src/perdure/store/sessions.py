@@ -89,6 +89,14 @@ class Sessions:
         """Up to `limit` sessions older than (time_created, id), newest first."""
         return [_row(row) for row in self._q.session_page(self._c, time_created=before[0], id=before[1], limit=limit)]
 
+    def count(self) -> int:
+        """How many there are."""
+        return self._q.session_count(self._c)
+
+    def stirring(self, limit: int) -> list[str]:
+        """Up to `limit` sessions that may be doing or awaiting something; each other one is idle."""
+        return [row[0] for row in self._q.session_stirring(self._c, limit=limit)]
+
     def update(self, session_id: str, changes: events.Changes, time: int) -> None:
         """Change the settings that are given."""
         self._q.session_update(

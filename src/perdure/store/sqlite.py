@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal, Protocol, TypeVar
 
 from perdure import errors
-from perdure.store import group_commit, port, sqlite_connection, sqlite_threads
+from perdure.store import group_commit, meter, port, sqlite_connection, sqlite_threads
 from perdure.store.readers import Reader
 
 T = TypeVar("T")
@@ -52,9 +52,9 @@ Wrap = Callable[[Seam], Seam]
 class SqliteStore:
     """One SQLite file behind the port. `open` makes it; it belongs to the event loop it was opened on."""
 
-    def __init__(self, seam: Seam) -> None:
+    def __init__(self, seam: Seam, measured: meter.Meter | None = None) -> None:
         """Use `open`."""
-        self._seam = seam
+        self._seam, self.meter = seam, measured or meter.Meter()
         self._closed = False
 
     @classmethod
@@ -82,7 +82,7 @@ class SqliteStore:
             return cls(inline if seam == "inline" else seam(inline))
         threads = sqlite_threads.Threads(place, probe, readers)
         await threads.start()
-        return cls(threads)
+        return cls(threads, threads.meter)
 
     async def write(self, work: Callable[[port.Tx], T], *, committed: Callable[[T], None] | None = None) -> T:
         """See the port. An exception of `committed` reaches the caller; the unit stays committed."""

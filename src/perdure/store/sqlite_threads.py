@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from perdure.store import driver, group_commit, port, sqlite_connection
+from perdure.store import driver, group_commit, meter, port, sqlite_connection
 from perdure.store.readers import Reader
 
 T = TypeVar("T")
@@ -78,6 +78,7 @@ class Threads:
         self._rings: list[Callable[[], None]] = []
         self._looked = 0.0
         self._stopping = False
+        self.meter = meter.Meter(lambda: self._writes.qsize() + len(self._again))
         self._opened, self._writer_ended = Outcome(), Outcome()
         self._readers_ended = [Outcome() for _ in range(max(1, readers))]
 
@@ -150,7 +151,9 @@ class Threads:
             return
         self._tell(_resolve, self._opened, None, None)
         while (first := self._next(committer)) is not None:
+            began = time.monotonic()
             members = committer.attempt(self._members(first))
+            self.meter.committed(time.monotonic() - began, len(members))
             settled = [unit for unit in members if unit.settled]
             self._again.extendleft(reversed([unit for unit in members if not unit.settled]))
             if settled:

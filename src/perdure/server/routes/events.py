@@ -42,7 +42,7 @@ async def read_feed(
     if EventStream.media_type not in accept:
         rows = await log.store.read(lambda tx: tx.events.feed(start, limit))
         return wire.feed_page([log.recorded(row) for row in rows], start, last)
-    return _stream(here, feeding.reader(here, start, follow=follow))
+    return _stream(here, "all", feeding.reader(here, start, follow=follow))
 
 
 @router.get(
@@ -71,12 +71,12 @@ async def read_events(
     last = await log.last_seq(session.id)
     if start > last:
         raise errors.CursorBeyondEnd(start, last)
-    return _stream(here, joining.reader(here, session.id, start, follow=follow))
+    return _stream(here, "session", joining.reader(here, session.id, start, follow=follow))
 
 
-def _stream(here: Serving, chunks: AsyncGenerator[bytes, None]) -> Response:
-    chosen = here.settings
-    return EventStream(chunks, here.closing, heartbeat=chosen.heartbeat_seconds, stall=chosen.stall_seconds)
+def _stream(here: Serving, of: str, chunks: AsyncGenerator[bytes, None]) -> Response:
+    heartbeat, stall = here.settings.heartbeat_seconds, here.settings.stall_seconds
+    return EventStream(chunks, here.closing, heartbeat=heartbeat, stall=stall, reading=here.reading(of))
 
 
 def _start(after: int | None, last_event_id: str) -> int:

@@ -86,6 +86,18 @@ SELECT id, agent, model, title, metadata, policy, archived, forked_from, time_cr
        execution_id, execution_purpose, parked, held, deleting, wake_attempts
 FROM session WHERE (time_created, id) < (:time_created, :id) ORDER BY time_created DESC, id DESC LIMIT :limit;
 
+-- name: session_count()$
+-- How many sessions there are.
+SELECT count(*) FROM session;
+
+-- name: session_stirring(limit)
+-- Sessions that may be doing or awaiting something; each other one is idle.
+SELECT session_id FROM session_execution
+UNION SELECT session_id FROM session_input WHERE wake_pending IN (0, 1) AND promoted_seq IS NULL AND outcome IS NULL
+UNION SELECT id FROM session WHERE parked = 1
+UNION SELECT id FROM session WHERE held = 1
+LIMIT :limit;
+
 -- name: session_update(id, title, metadata, archived, policy, time)!
 -- Change the settings that are not null.
 UPDATE session SET title = coalesce(:title, title), metadata = coalesce(:metadata, metadata),
