@@ -366,7 +366,7 @@ class Session:
         """
         async with aclosing(self._engine.log.follow(self.id, after, signals=signals)) as following:
             end = await self._engine.log.last_seq(self.id)
-            if not follow and end <= after:
+            if not follow and end == after:
                 return
             async for event in following:
                 if isinstance(event, Synced):
