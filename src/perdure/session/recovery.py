@@ -46,13 +46,23 @@ def recover(unit: Unit, claim: rows.ClaimRow) -> Outcome:
     """Recover one dead claim in the caller's unit. Safe to call twice, and by several at once: the loser changes
     nothing.
     """
-    if not unit.tx.claims.delete_dead(claim):
+    found = _remove(unit, claim)
+    if found is None:
         return Outcome(claim.session_id, claim.id, claim.phase, "nothing")
+    claim = found
     if claim.phase == "safe":
         if claim.interrupted:
             unit.tx.sessions.set_wake_attempts(claim.session_id, 0)
         return Outcome(claim.session_id, claim.id, claim.phase, "rung")
     return close(unit, claim)
+
+
+def _remove(unit: Unit, judged: rows.ClaimRow) -> rows.ClaimRow | None:
+    """Remove a claim that was judged dead, unless it is another's or renewed by now; the row as it was at the end: it may
+    have been marked after it was judged (EX-8).
+    """
+    found = unit.tx.claims.of_session(judged.session_id)
+    return found if found and found.id == judged.id and unit.tx.claims.delete_dead(judged) else None
 
 
 def close(unit: Unit, claim: rows.ClaimRow) -> Outcome:
@@ -180,8 +190,10 @@ def abandon(unit: Unit, claim: rows.ClaimRow, reason: str, error: messages.Failu
     """Give up on recovering a dead claim: close what is open, end its execution failed, and let the session go on
     (REC-13).
     """
-    if not unit.tx.claims.delete_dead(claim):
+    found = _remove(unit, claim)
+    if found is None:
         return Outcome(claim.session_id, claim.id, claim.phase, "nothing")
+    claim = found
     if claim.phase != "safe":
         fail_compaction(unit, claim.session_id)
         if current := end_parts(unit, claim.session_id):
