@@ -11,7 +11,6 @@ import shop
 from perdure import errors
 from perdure.core import compaction, events
 from perdure.models import port, scripted
-from perdure.session import status
 
 LENGTH_MS = 10_000
 KINDS = [
@@ -45,6 +44,7 @@ class Chance(shop.Story):
         self.chance = random.Random(f"story {seed}")
         deaths = self.chance.choice(["seen", "seen", "lease"])
         super().__init__(directory, None, seed=seed, deaths=deaths, lease_seconds=self.chance.choice([2, 30]))
+        self.simulation.disk_ms = self.chance.choice([0, 2, 30, 400])
         self.policy = policy(self.chance)
         count = self.chance.randint(5, 22)
         self.plan = sorted((self.chance.randint(0, LENGTH_MS), n, self.chance.choice(ACTIONS)) for n in range(count))
@@ -140,7 +140,8 @@ class Chance(shop.Story):
                 await session.decide(row.call_id, self.chance.choice(["approve", "deny"]))
             await session.resume()
             await session.wait(timeout=60)
-            if await app.engine.store.read(lambda tx: status.at_rest(tx, shop.SESSION)) and not await session.inbox():
+            await app.engine.world.clock.sleep_ms(1_000)
+            if await app.engine.store.read(shop.over) and not await session.inbox():
                 return
 
     def agents(self):

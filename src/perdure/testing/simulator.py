@@ -32,7 +32,7 @@ from perdure.engine.engine import World
 from perdure.engine.perdure import Perdure
 from perdure.session import owner
 from perdure.store import sqlite
-from perdure.testing import virtual_time
+from perdure.testing import simulator_disk, virtual_time
 
 START_MS = 1_700_000_000_000
 PLACE = "simulated/node"
@@ -64,7 +64,8 @@ class Simulation:
     """One database and the lives it goes through. `agents` is called once a life; `directory` holds the file.
 
     With `deaths` "seen" a dead owner is known to be dead at once, as on the same machine; with "lease" its claims last
-    until their lease ends. `limit_s` of virtual time is the longest life.
+    until their lease ends. Reads and commits take up to `disk_ms` before and after they take place; 0 is at once, which
+    hides what happens while one is on its way. `limit_s` of virtual time is the longest life.
     """
 
     agents: Callable[[], Sequence[agents.Agent]]
@@ -72,6 +73,7 @@ class Simulation:
     seed: int | str = 0
     settings: dict[str, Any] = field(default_factory=dict[str, Any])
     deaths: Literal["seen", "lease"] = "seen"
+    disk_ms: float = 0
     now_ms: int = START_MS
     limit_s: float = 3_600.0
     lives: int = 0
@@ -132,6 +134,11 @@ class _Running:
     def _owner(self, entropy: ids.Entropy) -> str:
         return f"{ids.mint('own', entropy)}@{PLACE}/{self.number}/0"
 
+    def _seam(self, inline: sqlite.Seam) -> sqlite.Seam:
+        disk_ms = self._of.disk_ms
+        chance = random.Random(f"{self._of.seed}/{self.number}/disk")  # noqa: S311, as above
+        return simulator_disk.Slow(inline, self.loop, chance, disk_ms) if disk_ms else inline
+
     def _probe(self, where: str) -> None:
         if self.dead:
             raise Died
@@ -148,7 +155,7 @@ class _Running:
         raise Died
 
     def run(self, script: Script, crash_after_ms: float | None) -> Life:
-        world = World(self.clock, self._entropy.randbytes, self._owner, "inline", self._probe)
+        world = World(self.clock, self._entropy.randbytes, self._owner, self._seam, self._probe)
         given = self._of.chosen.model_copy(update={"database_url": str(self.path)})
         self._app = app = Perdure(self._of.agents(), settings=given, world=world)
         if crash_after_ms is not None:

@@ -9,7 +9,6 @@ asyncio keeps in sets, have hashes that count. No sockets, processes or threads:
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import logging
 import selectors
@@ -18,6 +17,8 @@ from typing import Any, Self
 
 BUSY = 1_000_000
 """How many turns a loop may make at one instant before it counts as stuck."""
+
+UNWINDING = 100
 
 
 class Stuck(Exception):
@@ -67,11 +68,23 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             for task in sorted(asyncio.all_tasks(self), key=hash):
                 unwinding: Any = task
                 unwinding._log_destroy_pending = False  # noqa: SLF001, as a loop that ends does to its own
-                with contextlib.suppress(BaseException):
-                    unwinding.get_coro().close()
+                _close(unwinding.get_coro())
             self.close()
         finally:
             logging.disable(before)
+
+
+def _close(coroutine: Any) -> None:
+    """Unwind a coroutine, again where its clean-up waits for something."""
+    for _ in range(UNWINDING):
+        try:
+            coroutine.close()
+        except RuntimeError:
+            continue
+        except BaseException:  # noqa: BLE001, whatever a dead process says
+            return
+        else:
+            return
 
 
 class _Numbered(asyncio.Task[Any]):
