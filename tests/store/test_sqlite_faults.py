@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+import tempfile
+from pathlib import Path
 
 import apsw
 import pytest
@@ -215,16 +217,12 @@ def opening(path):
 
 
 @pytest.fixture
-def public(tmp_path_factory):
+def public():
     """A directory that everybody reaches, unlike pytest's own."""
-    place = tmp_path_factory.mktemp("public")
-    above = [place, *place.parents[:2]]
-    before = {path: path.stat().st_mode for path in above}
-    for path in above:
-        path.chmod(0o755)
-    yield place
-    for path, mode in before.items():
-        path.chmod(mode)
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        place.chmod(0o755)
+        yield place
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from perdure import errors
 from perdure.core import events
-from perdure.store import sqlite_threads
+from perdure.store import sqlite_connection, sqlite_threads
 from perdure.store.sqlite import SqliteStore
 from perdure.testing.fault_vfs import Fault
 
@@ -215,6 +215,28 @@ async def test_a_failed_commit_that_did_take_place_is_told_by_its_event_id_log_1
     assert await store.read(build.ids) == ["evt_1", "evt_2"]
     assert await store.write(build.append("evt_3"), committed=told.append) == 2
     assert told == [2]
+
+
+async def test_another_process_s_event_of_the_same_id_proves_nothing_log_12(
+    store, gate, disk, build, tmp_path, monkeypatch
+):
+    """Derived ids are the same everywhere: recovery's facts may come from another process while a COMMIT is in doubt."""
+    genuine = sqlite_connection.open_writer
+
+    def after_the_other_process(place, *, create):
+        other = genuine(place, create=False)
+        other.execute(
+            "INSERT INTO event (id, aggregate_id, seq, type, created, data) VALUES ('evt_1', 'b', 0, 't.1', 7, '{}')"
+        )
+        other.close()
+        monkeypatch.undo()
+        return genuine(place, create=create)
+
+    works = [build.append("evt_1"), build.append("evt_2")]
+    disk.arm(Fault("sync", apsw.SQLITE_IOERR_FSYNC, on="wal", times=1))
+    monkeypatch.setattr(sqlite_connection, "open_writer", after_the_other_process)
+    await together(store, gate, works)
+    assert "evt_2" in await store.read(build.ids)
 
 
 async def test_a_failed_commit_without_an_event_is_simply_run_again(store, gate, disk, build):

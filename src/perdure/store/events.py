@@ -20,6 +20,10 @@ class EventRow:
     position: int = -1
 
 
+Appended = tuple[str, int, int]
+"""What a unit's first event was stored as: id, commit position, time."""
+
+
 class Events:
     """Verbs on `event` and `event_sequence`."""
 
@@ -28,8 +32,8 @@ class Events:
     def __init__(self, statements: Any, connection: Any) -> None:
         """Bind to a connection."""
         self._q, self._c = statements, connection
-        # Id of the unit's first event: by it a store tells whether a commit it got no answer to took place.
-        self.appended: str | None = None
+        # The unit's first event: by it a store tells whether a commit it got no answer to took place.
+        self.appended: Appended | None = None
 
     def next_seq(self, aggregate_id: str) -> int:
         """Lock (or insert) the aggregate's sequence row and take the next number, 0 for a new aggregate."""
@@ -66,8 +70,13 @@ class Events:
             metadata=row.metadata,
         )
         if position is not None:
-            self.appended = self.appended or row.id
+            self.appended = self.appended or (row.id, position, row.created)
         return position
+
+    def holds(self, appended: Appended) -> bool:
+        """Whether that very event is in the log: an id alone may be another process's, where it is derived."""
+        row = self.by_id(appended[0])
+        return row is not None and (row.position, row.created) == appended[1:]
 
     def by_id(self, event_id: str) -> EventRow | None:
         """The event of that id, wherever it is."""

@@ -21,7 +21,7 @@ from typing import Any
 import apsw
 
 from perdure import errors
-from perdure.store import driver, port, sqlite_connection, statements
+from perdure.store import driver, events, port, sqlite_connection, statements
 
 CHECKPOINT_PAGES = 1_000
 WAL_PAGES = 8 * CHECKPOINT_PAGES
@@ -34,7 +34,7 @@ Probe = Callable[[str], None]
 class Unit:
     """One unit of work on its way; settled once `result` or `error` is final."""
 
-    __slots__ = ("committed", "deadline", "error", "event_id", "failures", "future", "result", "settled", "work")
+    __slots__ = ("appended", "committed", "deadline", "error", "failures", "future", "result", "settled", "work")
 
     def __init__(
         self, work: Work, committed: Callable[[Any], None] | None, deadline: float, future: Any = None
@@ -43,7 +43,7 @@ class Unit:
         self.work, self.committed, self.deadline, self.future = work, committed, deadline, future
         self.result: Any = None
         self.error: BaseException | None = None
-        self.event_id: str | None = None
+        self.appended: events.Appended | None = None
         self.failures = 0
         self.settled = False
 
@@ -102,7 +102,7 @@ class Committer:
                 self._probe("begin")
         sql.execute("SAVEPOINT unit")
         tx.events.appended = None
-        unit.result = unit.error = unit.event_id = None
+        unit.result = unit.error = unit.appended = None
         try:
             unit.result = unit.work(tx)
             # A deferred reference is judged at COMMIT, which would fail all members for one unit's fault.
@@ -117,7 +117,7 @@ class Committer:
             sql.execute("ROLLBACK TO unit")
             unit.error = driver.translated(error)
         else:
-            unit.event_id = tx.events.appended
+            unit.appended = tx.events.appended
         sql.execute("RELEASE unit")
         if self._probe:
             self._probe("unit")
@@ -139,9 +139,8 @@ class Committer:
             return
         try:
             self._replace()
-            took_place = committing and any(
-                self._tx.events.by_id(unit.event_id) for unit in members if unit.error is None and unit.event_id
-            )
+            proofs = [unit.appended for unit in members if unit.error is None and unit.appended]
+            took_place = committing and bool(proofs) and all(map(self._tx.events.holds, proofs))
         except (apsw.Error, errors.StoreError):
             self._give_up(members, error, in_doubt=committing)
             return
@@ -167,7 +166,7 @@ class Committer:
     def _give_up(members: list[Unit], error: BaseException, *, in_doubt: bool) -> None:
         for unit in members:
             unit.fail(error)
-            if in_doubt and unit.event_id:
+            if in_doubt and unit.appended:
                 unit.error = errors.StoreFailed("The disk failed during a commit whose outcome is not known")
 
     # -- between attempts ------------------------------------------------------------------------------------------------

@@ -78,7 +78,10 @@ async def test_a_unit_knows_the_first_event_it_appended_and_no_other_units(store
         build.append("evt_2")(tx)
         return tx.events.appended
 
-    assert await store.write(work) == "evt_1"
+    first = await store.write(work)
+    assert first[0] == "evt_1"
+    assert await store.read(lambda tx: tx.events.holds(first))
+    assert not await store.read(lambda tx: tx.events.holds((*first[:2], first[2] + 1)))
     assert await store.write(lambda tx: tx.events.appended) is None
 
 
