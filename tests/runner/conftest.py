@@ -51,17 +51,23 @@ class Rig:
     async def settled(self, app, session, id="hello"):
         """Wait for a prompt; what holds of a session at rest then holds of this one. Its receipt."""
         receipt = await session.wait(id)
-        await quiet(app)
+        await self.quiet(app)
         await self.at_rest(app)
         return receipt
+
+    async def quiet(self, app):
+        """Until no drain runs."""
+        while app.engine.coordinator._periods:
+            await asyncio.wait(set(app.engine.coordinator._periods))
 
     async def at_rest(self, app):
         assert invariants.at_rest(await invariants.left(app.engine.log, SESSION)) == []
 
-    async def until(self, session, *kinds):
-        """Wait for the next fact of a kind."""
+    async def until(self, session, *kinds, nth=1):
+        """Wait for the first fact of a kind, or a later one."""
         async for event in session.events():
-            if isinstance(event.data, kinds):
+            nth -= isinstance(event.data, kinds)
+            if nth == 0:
                 return event.data
         return None
 
@@ -96,12 +102,6 @@ class Rig:
     @property
     def assistants(self):
         return [one for one in self.left.transcript if isinstance(one, messages.Assistant)]
-
-
-async def quiet(app):
-    """Until no drain runs."""
-    while app.engine.coordinator._periods:
-        await asyncio.wait(set(app.engine.coordinator._periods))
 
 
 def _now(coroutine):
