@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import itertools
+import random
 import shutil
 
 import pytest
@@ -156,12 +157,7 @@ async def nodes(tmp_path, clock, empty_database):
 
 def _entropy(number):
     """Random bytes that are the same in every run, and different for each engine."""
-    counter = itertools.count(1)
-
-    def draw(size):
-        return (number * 2**48 + next(counter)).to_bytes(size, "big")
-
-    return draw
+    return random.Random(number).randbytes
 
 
 @pytest.fixture

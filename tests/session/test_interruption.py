@@ -298,3 +298,29 @@ async def test_an_interrupt_at_any_moment_of_a_turns_end_loses_no_prompt_and_int
 async def test_an_interrupt_of_a_session_that_does_not_exist_is_not_found_ex_8(deaf):
     with pytest.raises(errors.SessionNotFound):
         await deaf.engine.interrupt("nobody", "stop")
+
+
+async def test_an_interrupt_ends_a_parked_turn_also_where_an_owner_is_about_to_take_it_up_ex_8_apr_3(nodes, check):
+    @tool(effect="write", approval="always")
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    node = await nodes([[Call("pay", {}, "c1")]], tools=[pay])
+    session = await node.session()
+    await session.prompt("Hello", id="hello")
+    async for event in session.events():
+        if isinstance(event.data, events.ExecutionParked):
+            break
+    await node.quiet()
+    await node.stop()
+    deaf = await nodes(deaf=True)
+    session = await deaf.session()
+    await session.decide("c1", "approve")
+    held = await deaf.engine.claims.acquire(SESSION, forced=False)
+    assert await session.interrupt()
+    assert await deaf.outcome("hello") == "interrupted"
+    await deaf.engine.claims.release(held)
+    assert await deaf.engine.claims.acquire(SESSION, forced=True) is None
+    assert "execution.resumed" not in await deaf.names()
+    await check(deaf)

@@ -31,7 +31,9 @@ class Walk:
         self.effects: Counter[str] = Counter()
         self.gates: list[Gate] = []
         self.told: list[str] = []
-        self.policy = events.Policy(recovery=self.chance.choice(["auto", "auto", "auto", "ask", "never"]))
+        recovery = self.chance.choice(["auto", "auto", "auto", "ask", "never"])
+        self.policy = events.Policy(recovery=recovery)
+        self.asks = self.chance.choice(["always", "never"])
 
     def reply(self, asked):
         gate = Gate()
@@ -57,7 +59,7 @@ class Walk:
             self.effects[context.call_id] += 1
             return f"paid {n}"
 
-        @tool(effect="write")
+        @tool(effect="write", approval=self.asks)
         async def slow(context: ToolContext) -> str:
             """Pay, and think about it."""
             self.effects[context.call_id] += 1
@@ -89,6 +91,7 @@ class Walk:
             (self.cancel, 1),
             (self.other_delivery, 1),
             (self.decide, 1),
+            (self.answer_approvals, 2),
             (self.sweep, 2),
         ]
         for _ in range(steps):
@@ -152,6 +155,10 @@ class Walk:
             verb = self.chance.choice([self.node.app.recoveries.retry, self.node.app.recoveries.dismiss])
             await verb(one.execution_id)
 
+    async def answer_approvals(self):
+        for one in await self.session.approvals():
+            await self.session.decide(one.call_id, self.chance.choice(["approve", "deny"]))
+
     async def sweep(self):
         await self.node.sweep()
 
@@ -173,6 +180,7 @@ class Walk:
             ):
                 return
             if not self.node.engine.coordinator.active():
+                await self.answer_approvals()
                 await self.node.sweep()
         raise AssertionError(f"no rest: {await self.session.status()}")
 
