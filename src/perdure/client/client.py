@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import msgspec
 
@@ -107,16 +107,15 @@ class Sessions:
         `agent` may be left out where there is just one. Raises `UnknownAgent`, `UnknownModel`, `InvalidId`,
         `SessionConflict`, `SessionGone`.
         """
-        body: dict[str, Any] = {
-            "id": id or ids.mint("ses", os.urandom),
-            "agent": agent,
-            "title": title,
-            "metadata": metadata,
-            "model": model,
-            "policy": policy,
-        }
-        given = {name: value for name, value in body.items() if value is not None}
-        made = await self._transport.call("POST", "/v1/sessions", wire.SessionView, given, safe=True)
+        body = wire.given(
+            id=id or ids.mint("ses", os.urandom),
+            agent=agent,
+            title=title,
+            metadata=metadata,
+            model=model,
+            policy=policy,
+        )
+        made = await self._transport.call("POST", "/v1/sessions", wire.SessionView, body, safe=True)
         return Session(self._transport, made.id)
 
     async def get(self, session_id: str) -> Session:

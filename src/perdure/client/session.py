@@ -33,14 +33,35 @@ class Session:
         """Its settings, its totals and what it is doing."""
         return (await self._transport.get(self._path, wire.SessionView)).info()
 
-    async def update(self, changes: events.Changes) -> wire.SessionInfo:
-        """Change title, metadata, archived or policy. Raises `SessionNotFound`, `SessionGone`, `InvalidInput`."""
-        return (await self._transport.call("PATCH", self._path, wire.SessionView, changes, safe=True)).info()
+    async def update(
+        self, changes: events.Changes, *, agent: str | None = None, model: str | None = None
+    ) -> wire.SessionInfo:
+        """Change title, metadata, archived or policy, and who answers from the next step on, all in one commit.
+
+        Raises `UnknownAgent`, `UnknownModel`, `SessionNotFound`, `SessionGone`, `InvalidInput`.
+        """
+        body = wire.given(
+            title=changes.title,
+            metadata=changes.metadata,
+            archived=changes.archived,
+            policy=changes.policy,
+            agent=agent,
+            model=model,
+        )
+        return (await self._transport.call("PATCH", self._path, wire.SessionView, body, safe=True)).info()
+
+    async def switch_agent(self, agent: str) -> None:
+        """Let another agent answer from the next step on. Raises `UnknownAgent`."""
+        await self.update(events.Changes(), agent=agent)
+
+    async def switch_model(self, model: str) -> None:
+        """Let another model answer from the next step on. Raises `UnknownModel`."""
+        await self.update(events.Changes(), model=model)
 
     async def fork(self, *, id: str | None = None, seq: int | None = None) -> Session:
         """A new session with this one's facts up to `seq`. Raises `CursorBeyondEnd`, `SessionConflict`."""
-        body = {"id": id or ids.mint("ses", os.urandom), "seq": seq}
-        view = await self._transport.call("POST", f"{self._path}/fork", wire.SessionView, _given(body))
+        body = wire.given(id=id or ids.mint("ses", os.urandom), seq=seq)
+        view = await self._transport.call("POST", f"{self._path}/fork", wire.SessionView, body)
         return Session(self._transport, view.id)
 
     async def delete(self) -> None:
@@ -113,7 +134,7 @@ class Session:
         The server writes down who decided; `by` is the embedded engine's word and not sent.
         """
         del by
-        body = _given({"decision": decision, "note": note})
+        body = wire.given(decision=decision, note=note)
         path = f"{self._path}/approvals/{quote(call_id, safe='')}"
         return await self._transport.call("POST", path, wire.ApprovalInfo, body, safe=True)
 
@@ -139,7 +160,7 @@ class Session:
         while True:
             left = WAIT_S if deadline is None else max(0.0, min(WAIT_S, deadline - time.monotonic()))
             began = time.monotonic()
-            body = _given({"message_id": message_id, "timeout": left})
+            body = wire.given(message_id=message_id, timeout=left)
             waited = await self._transport.call("POST", f"{self._path}/wait", wire.Waited, body, safe=True)
             if waited.done or (deadline is not None and time.monotonic() >= deadline):
                 return waited.receipt
@@ -176,7 +197,3 @@ class Session:
         async with aclosing(found) as given:
             async for event in given:
                 yield event
-
-
-def _given(body: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in body.items() if value is not None}

@@ -271,5 +271,9 @@ class Part:
 def part(one: Any) -> dict[str, Any]:
     """A part, ours or the embedded engine's, as it is sent."""
     data = None if one.data is None else base64.b64encode(one.data).decode()
-    sent = {"type": one.type, "text": one.text, "data": data, "mime": one.mime, "name": one.name}
-    return {name: value for name, value in sent.items() if value is not None}
+    return given(type=one.type, text=one.text, data=data, mime=one.mime, name=one.name)
+
+
+def given(**fields: Any) -> dict[str, Any]:
+    """A body of what is given: nothing that is None, on no level, for a server refuses what it does not know."""
+    return {name: msgspec.json.decode(codec.dump(value)) for name, value in fields.items() if value is not None}

@@ -1,0 +1,200 @@
+"""The client against a real server: what it answers is what the embedded engine answers, errors included."""
+
+import asyncio
+import contextlib
+import dataclasses
+
+import pytest
+
+from perdure import Part, errors
+from perdure.client import Client, ServerUnreachable, problems
+from perdure.core import events, messages
+
+# What differs between two runs of anything, and the rows' own columns that no wire carries.
+RUNS = {"time", "time_created", "time_updated", "since", "until", "owner", "execution_id", "id", "prompt_id"}
+ROWS = {"held", "parked", "deleting", "wake_attempts", "execution_purpose", "status"}
+INPUT_ROWS = {"admitted_delivery", "promoted_seq", "execution_requests", "retries", "retried_by", "outcome"}
+INPUT_ROWS |= {"error", "settled_seq"}
+
+
+def told(value, *without):
+    """A value without what differs between runs, whatever class it is of."""
+    if isinstance(value, list | tuple):
+        return [told(one, *without) for one in value]
+    if dataclasses.is_dataclass(value):
+        names = [field.name for field in dataclasses.fields(value)]
+        hidden = RUNS.union(*without)
+        return {name: told(getattr(value, name), *without) for name in names if name not in hidden}
+    return value
+
+
+async def all_of(session):
+    return [(event.seq, type(event.data).__name__) async for event in session.events(follow=False)]
+
+
+async def refusal(awaited):
+    """Class, words and members of the error that it raises."""
+    try:
+        await awaited
+    except errors.PerdureError as error:
+        return type(error), str(error), vars(error)
+    pytest.fail("nothing was refused")
+
+
+async def prompts(app):
+    """Ask, wait, look, cancel, change, retry."""
+    policy = events.Policy(recovery="ask", session_budget=events.Budget(steps=9))
+    session = await app.sessions.create("default", id="s", title="T", metadata={"a": [1]}, policy=policy)
+    yield (await app.sessions.create("default", id="s", title="T", metadata={"a": [1]}, policy=policy)).id
+    yield told(await session.prompt("hi", id="p1"))
+    yield told(await session.wait("p1"))
+    yield told(await session.prompt("hi", id="p1"))
+    yield told(await session.receipt("p1"))
+    yield await session.wait()
+    yield told(await session.messages())
+    yield told(await session.messages(after=2, limit=1))
+    yield told(await session.status())
+    yield told(await session.info(), ROWS)
+    yield await all_of(session)
+    yield told(await session.prompt("later", id="p2", delivery="queue", resume=False))
+    yield told(await session.inbox(), INPUT_ROWS)
+    yield [row.prompt for row in await session.inbox()]
+    yield told(await session.wait(timeout=5))
+    yield told(await session.change_delivery("p2", "steer"))
+    yield told(await session.cancel("p2"))
+    yield told(await session.prompt([Part("text", "see"), Part("image", data=b"\x89PNG", mime="image/png")], id="p3"))
+    yield told(await session.wait("p3"))
+    yield [told(one.prompt) for one in await session.messages() if isinstance(one, messages.User)]
+
+
+async def half_said(session, after):
+    """Wait for the first live text after a seq."""
+    async with contextlib.aclosing(session.events(after=after, signals=True)) as following:
+        async for event in following:
+            if isinstance(event, events.Announced):
+                return type(event.data), event.data.delta, event.data.offset
+    return None
+
+
+async def control(app):
+    """Interrupt, retry, decide, change, fork, list, delete."""
+    session = await app.sessions.create("default", id="s")
+    await session.prompt("hang", id="p1")
+    yield await half_said(session, after=-1)
+    yield told(await session.wait("p1", timeout=0))
+    yield await session.interrupt("because")
+    yield told(await session.wait("p1"))
+    yield await session.interrupt()
+    yield told(await session.retry("p1"))
+    last = [event.seq async for event in session.events(follow=False)][-1]
+    yield await half_said(session, after=last)
+    await session.interrupt()
+    yield told(await session.wait("p1"))
+    yield told(await session.prompt("refund it", id="p2"))
+    async with contextlib.aclosing(session.events()) as following:
+        async for event in following:
+            if isinstance(event.data, events.ExecutionParked):
+                break
+    yield told(await session.status())
+    yield [(one.call_id, one.decision) for one in await session.approvals()]
+    yield (await session.decide("call_1", "approve", note="go")).decision
+    yield (await session.decide("call_1", "approve", note="go")).decision
+    yield told(await session.wait("p2"))
+    changed = await session.update(events.Changes(title="New", archived=True), agent="other", model="openai:n")
+    yield changed.title, changed.archived, changed.agent, changed.model
+    await session.switch_agent("default")
+    child = await session.fork(id="child", seq=4)
+    yield await all_of(child)
+    yield [row.id for row in (await app.sessions.list(limit=1)).data], (await app.sessions.list()).next
+    page = await app.sessions.list(limit=1)
+    yield [row.id for row in (await app.sessions.list(limit=1, before=page.next)).data]
+    yield await app.recoveries.list()
+    yield await child.delete()
+    await session.resume()
+    yield sorted(row.id for row in (await app.sessions.list()).data)
+
+
+async def refusals(app):
+    """Every way to ask wrongly, each with the error it gives."""
+    session = await app.sessions.create("default", id="s")
+    await session.prompt("one", id="p1")
+    await session.wait("p1")
+    yield await refusal(session.prompt("two", id="p1"))
+    yield await refusal(session.prompt("", id="p2"))
+    yield await refusal(session.prompt("x", id="msg_retry_1"))
+    yield await refusal(session.receipt("none"))
+    yield await refusal(session.cancel("p1"))
+    yield await refusal(session.retry("p1"))
+    yield await refusal(session.decide("none", "approve"))
+    yield await refusal(session.fork(seq=99))
+    yield await refusal(session.switch_agent("nobody"))
+    yield await refusal(session.switch_model("nothing"))
+    yield await refusal(app.sessions.get("none"))
+    yield await refusal(app.sessions.create("nobody"))
+    yield await refusal(app.sessions.create("other", id="s"))
+    yield await refusal(app.recoveries.retry("exe_none"))
+    yield await refusal(app.recoveries.dismiss("exe_none"))
+    yield await refusal(anext(session.events(after=99)))
+    yield await refusal(anext(session.events(after=99, follow=False)))
+    await session.delete()
+    yield await refusal(session.prompt("x"))
+    yield await refusal(session.info())
+
+
+@pytest.mark.parametrize("story", [prompts, control, refusals])
+async def test_code_moves_from_embedded_to_remote_unchanged_and_is_told_the_same(app_here, client, story):
+    """API, IN-1, IN-2, IN-12, IN-13, APR-2, API-3, EX-8: the same verbs, values and errors on both sides."""
+    async with asyncio.timeout(30):
+        async with app_here:
+            here = [one async for one in story(app_here)]
+        there = [one async for one in story(client)]
+    assert there == here
+
+
+async def test_create_and_prompt_without_an_id_make_one_so_that_they_may_be_sent_again(client):
+    session = await client.sessions.create("default")
+    receipt = await session.prompt("hi")
+    assert session.id.startswith("ses_")
+    assert receipt.id.startswith("msg_")
+
+
+async def test_a_wrong_token_is_unauthorized_at_the_door_sec_1(url):
+    with pytest.raises(errors.Unauthorized):
+        await Client(url, token="wrong").__aenter__()
+
+
+@pytest.mark.parametrize("where", ["nowhere", "ftp://host", "http://", "http://[::1"])
+def test_what_is_no_url_is_said_at_once(where):
+    with pytest.raises(errors.ConfigError, match="URL"):
+        Client(where)
+
+
+@pytest.mark.parametrize("secret", ["two words", "line\nbreak", "ünïcode"])
+def test_a_token_that_cannot_be_sent_is_refused_without_being_quoted_sec_1(secret):
+    with pytest.raises(errors.ConfigError) as refused:
+        Client("http://127.0.0.1:1", token=secret)
+    assert secret not in str(refused.value)
+
+
+async def test_a_server_that_is_not_there_is_one_error_that_says_what_to_do():
+    with pytest.raises(ServerUnreachable) as refused:
+        await Client("http://127.0.0.1:1", patience=0.1).__aenter__()
+    assert "perdure serve" in refused.value.remedy
+
+
+def test_every_error_of_the_tree_comes_back_as_its_class_with_what_it_carries():
+    given = errors.PromptConflict("ses_1", "msg_1")
+    back = problems.from_document({"type": "prompt-conflict", "detail": str(given), **vars(given)})
+    assert (type(back), str(back), vars(back)) == (errors.PromptConflict, str(given), vars(given))
+    for kind in problems._KINDS.values():
+        assert type(problems.from_document({"type": kind.type, "detail": "x"})) is kind
+
+
+@pytest.mark.parametrize("body", [b"<html>Bad gateway</html>", b"", b"[1]", b'{"status": 502}', b"\xff"])
+def test_an_answer_that_is_no_problem_document_is_no_server_of_ours(body):
+    assert type(problems.error_of(502, body)) is ServerUnreachable
+
+
+def test_a_problem_of_a_type_nobody_knows_keeps_its_words():
+    error = problems.error_of(418, b'{"type": "teapot", "detail": "Short and stout"}')
+    assert (type(error), str(error)) == (errors.PerdureError, "Short and stout")
