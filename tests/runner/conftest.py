@@ -75,6 +75,11 @@ class Rig:
         """Be killed, here and now; for a model or a tool."""
         raise Died
 
+    async def killed(self):
+        """Be killed, in the script itself, whose engine must not stop in good order."""
+        asyncio.get_running_loop().call_soon(self.die)
+        await asyncio.Event().wait()
+
     @property
     def left(self):
         """What the file holds, read without any engine."""

@@ -176,7 +176,7 @@ def test_a_restart_does_not_call_before_the_time_and_keeps_the_count_run_4(rig, 
         await session.prompt("Hello", id="hello")
         await rig.until(session, events.RetryScheduled, nth=3)
         if how == "killed":
-            rig.die()
+            await rig.killed()
 
     rig.live(script)
     third = rig.facts(events.RetryScheduled)[-1]
