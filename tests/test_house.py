@@ -39,7 +39,7 @@ ROOMS: dict[str, set[str]] = {
     "models": {"core", "errors"},
     "agent": {"core", "models", "errors"},
     "tools": {"core", "agent", "errors"},
-    "runner": {"session", "log", "store", "models", "agent", "tools", "core", "clock", *STONES},
+    "runner": {"telemetry", "session", "log", "store", "models", "agent", "tools", "core", "clock", *STONES},
     "maintenance": {"session", "log", "store", "core", "clock", "config", *STONES},
     "client": {"core", *STONES},
     "testing": {"engine", "maintenance", "session", "log", "store", "core", "models", "agent", "config", *STONES},

@@ -13,7 +13,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from perdure import errors
+from perdure import errors, telemetry
 from perdure.core import compaction, events, inbox, messages, request, transcript
 from perdure.log.unit import Unit
 from perdure.runner import endings, loops, retry, spending, step
@@ -40,7 +40,7 @@ async def begin(parts: Parts, held: claims.Held) -> Turn | None:
     history = await parts.histories.load(held.session_id)
     summary_id = parts.mint("msg")
     seen = await context.observe(turn.ready.sources)
-    note_id = parts.mint("msg")
+    note_id, metadata = parts.mint("msg"), telemetry.traceparent()
     ending = endings.Ending(held, held.execution_id, held.attempt)
 
     def work(unit: Unit, claim: rows.ClaimRow) -> bool:
@@ -52,7 +52,7 @@ async def begin(parts: Parts, held: claims.Held) -> Turn | None:
             return ending.decide(went_on=False)
         turn.attempt = promoted.attempt
         turn.began, turn.spent = spending.so_far(unit, held.session_id)
-        unit.append(_started(claim, held.attempt))
+        unit.append(_started(claim, held.attempt), metadata=metadata)
         turn.compaction_id = summary_id if _too_long(turn, history, unit) else None
         ending.decide(went_on=True)
         return start_or_end(unit, claim, turn, session, ending)
@@ -73,7 +73,7 @@ async def resume(parts: Parts, held: claims.Held) -> Turn | None:
     try:
         turn = _turn(parts, held, dataclasses.replace(session, agent=asked.agent if asked else session.agent))
     except errors.PerdureError as error:
-        await endings.fail_parked(parts, held, error)
+        await endings.fail_before_start(parts, held, error)
         return None
     held.parked = False
     ending = endings.Ending(held, session.execution_id or "", held.attempt)

@@ -13,7 +13,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, cast
 
-from perdure import errors
+from perdure import errors, telemetry
 from perdure.core import compaction, events, messages, request, text
 from perdure.log.unit import Unit
 from perdure.models import port
@@ -180,7 +180,10 @@ async def _ask(turn: Turn, message_id: str, asked: request.Request) -> tuple[str
     plan, attempt = retry.chosen(turn.parts.retries, turn.policy.retry), 1
     while True:
         try:
-            return await _stream(turn, message_id, asked)
+            with telemetry.chat(turn.session_id, turn.model.provider, turn.model.name) as span:
+                words, finish = await _stream(turn, message_id, asked)
+                span.used(finish.reason, finish.tokens, finish.cost)
+                return words, finish
         except errors.ModelError as error:
             wait = retry.delay_ms(plan, attempt, error, turn.parts.chance())
             if wait is None:

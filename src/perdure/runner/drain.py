@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from perdure import errors
+from perdure import errors, telemetry
 from perdure.core import messages
-from perdure.runner import boundary, compaction, endings, step
+from perdure.runner import boundary, compaction, endings, step, tracing
 from perdure.runner.coordinator import Busy
 from perdure.runner.turn import Parts, Turn
 from perdure.session import claims
@@ -74,13 +74,18 @@ class _Drain:
             message_id, self.held.compaction_id = self.held.compaction_id, None
             await compaction.manual(self.parts, self.held, message_id)
             return
-        open_turn = boundary.resume if self.held.parked else boundary.begin
-        turn = self.turn = await open_turn(self.parts, self.held)
-        while turn:
-            if turn.compaction_id:
-                turn = self.turn = await compaction.auto(turn)
-            else:
-                turn = self.turn = await self._after(turn, await step.run(turn))
+        with telemetry.turn(self.held.session_id) as span:
+            before = await tracing.turn_before(self.parts, self.held) if span.recording else None
+            open_turn = boundary.resume if self.held.parked else boundary.begin
+            turn = self.turn = await open_turn(self.parts, self.held)
+            if turn:
+                span.open_turn(turn.ready.agent.name, turn.model_name, self.held.execution_id)
+                span.follow(before)
+            while turn:
+                if turn.compaction_id:
+                    turn = self.turn = await compaction.auto(turn)
+                else:
+                    turn = self.turn = await self._after(turn, await step.run(turn))
 
     async def _after(self, turn: Turn, outcome: step.Outcome) -> Turn | None:
         """What follows a step: another, another attempt, or the turn's end."""

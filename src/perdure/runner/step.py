@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from perdure import agent as agents
-from perdure import errors
+from perdure import errors, telemetry
 from perdure.core import events, messages, request
 from perdure.log.unit import Unit
 from perdure.models import port
@@ -162,7 +162,19 @@ class _Step:
     # -- the stream --------------------------------------------------------------------------------------------------------
 
     async def _stream(self) -> Exception | None:
-        """Read the whole stream; what stopped it early, if anything."""
+        """One attempt; what stopped it early, if anything."""
+        model = self.turn.model
+        with telemetry.chat(self.turn.session_id, model.provider, model.name) as span:
+            failure = await self._read()
+            if self.publisher.finish:
+                finish = self.publisher.finish
+                span.used(finish.reason, finish.tokens, self._cost(finish))
+            if failure:
+                span.failed(failure)
+            return failure
+
+    async def _read(self) -> Exception | None:
+        """Read the whole stream."""
         try:
             asked = await self._request()
             stream = cast("Any", self.turn.model.stream(asked))
@@ -264,7 +276,10 @@ class _Step:
         assert self._group is not None  # noqa: S101, as above
         showing = self._group.create_task(progress.run())
         try:
-            result = await tools.run(turn.ready.toolbox[name], given, context, keep=self._keep, on_cut=cut)
+            with telemetry.tool(turn.session_id, name, call_id) as span:
+                result = await tools.run(turn.ready.toolbox[name], given, context, keep=self._keep, on_cut=cut)
+                if result.error:
+                    span.failed(result.error.type)
         finally:
             progress.close()
             showing.cancel()
