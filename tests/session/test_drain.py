@@ -163,3 +163,22 @@ async def test_a_session_that_is_being_deleted_takes_no_claim(deaf):
     for call in (session.prompt("More"), session.prompt("Hello", id="hello"), session.resume(), session.retry("hello")):
         with pytest.raises(errors.SessionGone):
             await call
+
+
+async def test_a_defect_before_anything_began_fails_what_was_to_run_and_the_session_goes_on_pub_4(nodes, check):
+    """A history that cannot be read would otherwise be tried at every sweep, for ever."""
+    node = await nodes([HI])
+    session = await node.session()
+    genuine = node.engine.histories.load
+
+    async def broken(session_id):
+        node.engine.histories.load = genuine
+        raise errors.MessageUndecodable(session_id, "msg_1", "it is no JSON")
+
+    node.engine.histories.load = broken
+    await session.prompt("Hello", id="hello")
+    first = await session.wait("hello")
+    assert (first.outcome, first.error.type) == ("failed", "defect")
+    await session.prompt("Again", id="again")
+    assert (await session.wait("again")).outcome == "succeeded"
+    await check(node)

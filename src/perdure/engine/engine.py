@@ -69,6 +69,7 @@ class Engine:
         self._own_prices = prices or {}
         self._opened = False
         self._sweeping: asyncio.Task[None] | None = None
+        self._starting: set[asyncio.Task[str]] = set()
 
     def _ready(self, one: agents.Agent) -> turn.Ready:
         if isinstance(one.model, str):
@@ -208,6 +209,13 @@ class Engine:
 
     async def compact(self, session_id: str) -> str:
         """Start a compaction; its message id once that is durable. Raises `SessionBusy`, `SessionNotFound`."""
+        # A caller that goes away must not leave a claim behind that nobody runs.
+        starting = asyncio.create_task(self._start_compaction(session_id))
+        self._starting.add(starting)
+        starting.add_done_callback(self._starting.discard)
+        return await asyncio.shield(starting)
+
+    async def _start_compaction(self, session_id: str) -> str:
         message_id = ids.mint("msg", self.world.entropy)
         self.parts.handed[session_id] = await self.claims.acquire_compaction(session_id, message_id)
         self.coordinator.wake(session_id)

@@ -153,6 +153,9 @@ async def end_by_defect(parts: Parts, held: claims.Held, error: Exception, turn:
     and recovery does. Raises `Interrupted`.
     """
     failure = messages.Failure("defect", f"{type(error).__name__}: {error}")
+    if turn is None and isinstance(error, errors.StoreError):
+        await parts.claims.release(held)
+        return
     if turn and turn.publisher:
         turn.publisher.end_open(failure)
     owed = _still_owed(turn)
@@ -176,8 +179,7 @@ async def _end_failed(
     def work(unit: Unit, claim: rows.ClaimRow) -> None:
         session_id = claim.session_id
         if claim.phase == "safe":
-            claims.let_go(unit.tx, claim)
-            ending.decide(went_on=False)
+            _fail_unstarted(unit, claim, ending, failure)
             return
         if turn and claim.assistant_message_id == turn.message_id:
             append_all(unit, owed)
@@ -207,43 +209,43 @@ def _fail_tools(unit: Unit, session_id: str, message_id: str, failure: messages.
 
 
 async def fail_before_start(parts: Parts, held: claims.Held, error: errors.PerdureError) -> None:
-    """Nobody can answer this session (its agent or model is unknown here): the eligible input fails, visibly."""
+    """Nobody can answer this session (its agent or model is unknown here): what was to run fails, visibly."""
     failure = messages.Failure(error.type, str(error))
     ending = Ending(held, parts.claims.next_id())
 
     def work(unit: Unit, claim: rows.ClaimRow) -> None:
-        choice = inbox.choose(promotion.waiting(unit.tx, claim.session_id, unit.now), turn_open=False)
-        for message_id in choice.supersede:
-            unit.append(_withdrawn(claim.session_id, message_id, "superseded"))
-        for message_id in choice.promote:
-            unit.append(_withdrawn(claim.session_id, message_id, "failed", failure))
-        for message_id in (*choice.promote, *choice.supersede):
-            if dead := unit.tx.recoveries.of_continuation(message_id):
-                recovery.end(unit, claim.session_id, dead.execution_id, "failed", reason=failure.type, error=failure)
-        ending.decide(went_on=claims.hand_over_or_release(unit, claim, ending.next_id, only_woken=False))
-
-    await parts.claims.commit(held, work, committed=ending.take_effect)
-
-
-async def fail_parked(parts: Parts, held: claims.Held, error: errors.PerdureError) -> None:
-    """Nobody can take up this parked turn (its agent or model is unknown here): it ends failed."""
-    failure = messages.Failure(error.type, str(error))
-    ending = Ending(held, parts.claims.next_id())
-
-    def work(unit: Unit, claim: rows.ClaimRow) -> None:
-        session = unit.tx.sessions.get(claim.session_id)
-        current = recovery.end_parts(unit, claim.session_id)
-        if session and session.parked and session.execution_id:
-            if current:
-                _fail_tools(unit, claim.session_id, current.id, failure)
-                unit.append(
-                    events.StepFailed(session_id=claim.session_id, assistant_message_id=current.id, error=failure)
-                )
-            recovery.end(unit, claim.session_id, session.execution_id, "failed", reason=failure.type, error=failure)
-        ending.decide(went_on=claims.hand_over_or_release(unit, claim, ending.next_id, only_woken=False))
+        _fail_unstarted(unit, claim, ending, failure)
 
     held.parked = False
     await parts.claims.commit(held, work, committed=ending.take_effect)
+
+
+def _fail_unstarted(unit: Unit, claim: rows.ClaimRow, ending: Ending, failure: messages.Failure) -> None:
+    """Fail what a claim in phase `safe` was taken for, so that nothing is tried for ever: a parked turn, or the eligible
+    inputs, with the recovery a continuation among them belongs to.
+    """
+    session = unit.tx.sessions.get(claim.session_id)
+    if session and session.parked and session.execution_id:
+        current = recovery.end_parts(unit, claim.session_id)
+        if current:
+            _fail_tools(unit, claim.session_id, current.id, failure)
+            failed = events.StepFailed(session_id=claim.session_id, assistant_message_id=current.id, error=failure)
+            unit.append(failed)
+        recovery.end(unit, claim.session_id, session.execution_id, "failed", reason=failure.type, error=failure)
+    else:
+        _fail_eligible(unit, claim.session_id, failure)
+    ending.decide(went_on=claims.hand_over_or_release(unit, claim, ending.next_id, only_woken=False))
+
+
+def _fail_eligible(unit: Unit, session_id: str, failure: messages.Failure) -> None:
+    choice = inbox.choose(promotion.waiting(unit.tx, session_id, unit.now), turn_open=False)
+    for message_id in choice.supersede:
+        unit.append(_withdrawn(session_id, message_id, "superseded"))
+    for message_id in choice.promote:
+        unit.append(_withdrawn(session_id, message_id, "failed", failure))
+    for message_id in (*choice.promote, *choice.supersede):
+        if dead := unit.tx.recoveries.of_continuation(message_id):
+            recovery.end(unit, session_id, dead.execution_id, "failed", reason=failure.type, error=failure)
 
 
 def _withdrawn(
