@@ -105,8 +105,6 @@ def _continue(unit: Unit, claim: rows.ClaimRow, current: messages.Assistant | No
         delivery="queue",
     )
     unit.append(continuation, event_id=ids.continue_event(claim.id))
-    if current and current.retry:
-        unit.tx.recoveries.set_back_off(claim.id, current.retry.at, current.retry.attempt)
     too_old = policy.recovery_max_age_ms is not None and unit.now - claim.time_created > policy.recovery_max_age_ms
     if policy.recovery == "never" or too_old:
         withdraw(unit, session_id, claim.id, reason="too_old" if too_old else "policy")
