@@ -90,7 +90,7 @@ def test_between_the_two_assistants_the_phase_is_continue_and_a_kill_goes_on_run
 
     rig.live(script)
     assert rig.left.claim.phase == "continue"
-    assert rig.live(lambda app, session: rig.settled(app, session)).outcome == "succeeded"
+    assert rig.live(rig.settled).outcome == "succeeded"
     assert [one.phase for one in rig.facts(events.StepRecovered)] == ["continue"]
     assert rig.assistants[0].parts[0].text == "Half"
 
@@ -172,7 +172,7 @@ def test_a_crash_loses_at_most_what_was_shown_in_the_last_250_ms_pub_3(rig):
     died_at = shown[-1][0]
     owed = max(length for at, length in shown if at <= died_at - 250)
     assert len(draft.text) >= owed > 0
-    rig.live(lambda app, session: rig.settled(app, session))
+    rig.live(rig.settled)
     assert rig.assistants[0].parts[0].text == draft.text
     assert rig.left.drafts == ()
 

@@ -171,7 +171,7 @@ def test_a_restart_forgets_nothing_that_was_used_and_counts_a_crash_once_run_7(r
         await rig.settled(app, session)
 
     rig.live(script)
-    receipt = rig.live(lambda app, session: rig.settled(app, session))
+    receipt = rig.live(rig.settled)
     assert receipt.error.type == "budget"
     assert len(rig.facts(events.StepEnded)) == 2
 
