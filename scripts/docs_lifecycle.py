@@ -8,11 +8,11 @@ import ast
 import inspect
 import itertools
 import sys
-from pathlib import Path
+
+import pages
 
 from perdure.core import lifecycle
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "lifecycle.md"
 HEAD = """# Life cycles
 
 Drawn from the tables in `src/perdure/core/lifecycle.py` by `make docs`; change them there. A move that is not drawn is illegal.
@@ -52,15 +52,5 @@ def page() -> str:
     return "\n".join([HEAD, *sections])
 
 
-def main() -> int:
-    current = PAGE.exists() and PAGE.read_text() == page()
-    if "--check" in sys.argv:
-        print(f"{PAGE.name} is {'up to date' if current else 'stale: make docs'}")
-        return not current
-    PAGE.write_text(page())
-    print(f"docs/{PAGE.name}: {'unchanged' if current else 'written'}")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(pages.main("lifecycle.md", page()))
