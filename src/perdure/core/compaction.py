@@ -88,8 +88,8 @@ def _results(message: messages.Assistant) -> int:
 
 
 def cut(visible: Sequence[messages.Message], keep_tokens: int = KEEP_TOKENS) -> int:
-    """Index of the first message kept verbatim: a user boundary with at most `keep_tokens` behind it, else the newest
-    one.
+    """Index of the first message kept verbatim: the first user boundary with at most `keep_tokens` behind it, else the
+    newest one.
 
     Everything before goes into the summary. 0 means that there is nothing to summarise: a summary alone gets no
     shorter by another one.
@@ -100,9 +100,15 @@ def cut(visible: Sequence[messages.Message], keep_tokens: int = KEEP_TOKENS) -> 
         if kept > keep_tokens and best:
             break
         if isinstance(visible[index], messages.User):
+            if best and not _worth(visible[:index]):
+                break
             best = index
-    worth = any(length(message) for message in visible[:best] if not isinstance(message, messages.Compaction))
-    return best if worth else 0
+    return best if _worth(visible[:best]) else 0
+
+
+def _worth(prefix: Sequence[messages.Message]) -> bool:
+    """Whether anything in it is not yet in a summary."""
+    return any(length(message) for message in prefix if not isinstance(message, messages.Compaction))
 
 
 def transcript_text(prefix: Sequence[messages.Message]) -> str:

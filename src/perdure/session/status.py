@@ -85,7 +85,8 @@ def _claimed(tx: port.Tx, claim: ClaimRow, now: int) -> Status:
     if claim.phase == "safe":
         return Status("running", "context", since, None, owner)
     if claim.assistant_message_id is None:
-        return Status("running", "compaction" if claim.purpose == "compaction" else "next step", since, None, owner)
+        summary = claim.purpose == "compaction" or claim.phase == "unknown"
+        return Status("running", "compaction" if summary else "next step", since, None, owner)
     current = tx.messages.newest_assistant(claim.session_id)
     if current and current.retry:
         return Status("retrying", current.retry.error.message, since, current.retry.at, owner)
