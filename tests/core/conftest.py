@@ -117,7 +117,7 @@ class Desk:
         self.log = Log(
             self.store,
             clock=self.clock,
-            entropy=lambda n: next(minted).to_bytes(n, "big"),
+            entropy=lambda n: next(minted).to_bytes(n, "little"),
             registry=codec.session_registry(),
             projectors=[projections.project],
         )

@@ -1,9 +1,9 @@
 """The rows of one session as a value: what the log alone says they are (MSG-1).
 
-Lives here: `Projection` (session, inbox, approvals, recoveries and the transcript, all frozen) and `apply`, pure, one
-small rule a fact. Written apart from `log/projections.py` on purpose: that one moves rows by statements, this one moves
-values, and tests, `verify` and `rebuild` hold the two against each other. Not here: what no log knows (claims, attempts,
-errors, drafts, epochs, held, deleting).
+Lives here: `Projection` (session, inbox, approvals, recoveries and the transcript, all frozen) and `Builder`, which folds a
+log into one, one small rule a fact, whatever came before at the same cost. Written apart from `log/projections.py` on
+purpose: that one moves rows by statements, this one moves values; tests and `verify` hold the two against each other, and
+`rebuild` writes what this one says. Not here: what no log knows (claims, attempts, errors, drafts, epochs, held, deleting).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Projection:
 
     session: rows.Session | None = None
     inputs: Mapping[str, rows.Input] = field(default_factory=dict[str, rows.Input])
-    approvals: Mapping[tuple[str, str], rows.Approval] = field(default_factory=dict[tuple[str, str], rows.Approval])
+    approvals: Mapping[rows.ApprovalKey, rows.Approval] = field(default_factory=dict[rows.ApprovalKey, rows.Approval])
     recoveries: Mapping[str, rows.Recovery] = field(default_factory=dict[str, rows.Recovery])
     transcript: transcript.Transcript = field(default_factory=transcript.Transcript)
     gone: int | None = None
@@ -35,61 +35,96 @@ class Projection:
         return self.transcript.seq
 
 
-Rule = Callable[[Projection, Recorded], Projection]
-
-
 def apply(held: Projection, recorded: Recorded) -> Projection:
-    """The projection with one more fact; at or below its seq it stays as it is (MSG-5).
-
-    Raises `SessionAlreadyProjected` and `LifecycleConflict` for a fact that the rows refuse too, so that no log holds it.
-    """
+    """The projection with one more fact; at or below its seq it stays as it is (MSG-5). Raises as `Builder.apply`."""
     if recorded.seq <= held.seq:
         return held
-    kind: type[Any] = recorded.data.__class__
-    after = transcript.apply(held.transcript, recorded)
-    if kind in fold.RULES and kind is not events.SessionCreated and held.session is None:
-        raise _refused(f"Session {recorded.aggregate_id} does not exist")
-    _check_id(held.transcript, after)
-    taken = after.messages is not held.transcript.messages
-    rule = RULES.get(kind)
-    if rule and (taken or kind not in ONLY_IF_TAKEN):
-        held = rule(held, recorded)
-    if held.gone is not None:
-        after = transcript.Transcript((), recorded.seq)
-    return _counted(replace(held, transcript=after), recorded, taken=taken)
+    builder = Builder(held)
+    builder.apply(recorded)
+    return builder.freeze()
+
+
+class Builder:
+    """A projection that grows in place: the thousandth fact costs what the first did."""
+
+    __slots__ = ("approvals", "gone", "inputs", "recoveries", "session", "transcript")
+
+    def __init__(self, held: Projection | None = None) -> None:
+        """Go on from a projection, which stays as it is, or from nothing."""
+        held = held or Projection()
+        self.session, self.gone = held.session, held.gone
+        self.inputs, self.approvals = rows.Inputs(held.inputs), rows.Approvals(held.approvals)
+        self.recoveries, self.transcript = rows.Recoveries(held.recoveries), transcript.Builder(held.transcript)
+
+    def apply(self, recorded: Recorded) -> None:
+        """Bring it up to one more fact; one at or below its seq changes nothing (MSG-5).
+
+        Raises `SessionAlreadyProjected` and `LifecycleConflict` for a fact that the rows refuse too, so that no log holds
+        it; the builder is of no use any more then.
+        """
+        if recorded.seq <= self.transcript.seq:
+            return
+        kind: type[Any] = recorded.data.__class__
+        if kind in fold.RULES:
+            if self.session is None and kind is not events.SessionCreated:
+                raise _refused(f"Session {recorded.aggregate_id} does not exist")
+            changes = fold.changes(self.transcript, recorded)
+            rule = RULES.get(kind)
+            if rule and (changes or kind not in ONLY_IF_TAKEN):
+                rule(self, recorded)
+            if self.gone is None:
+                self.transcript.change(changes)
+            if changes or kind is events.UsageRecorded:
+                self._count(recorded)
+        self.transcript.seq = recorded.seq
+
+    def freeze(self) -> Projection:
+        """The projection so far; the builder may go on."""
+        return Projection(
+            self.session,
+            {**self.inputs.by_id},
+            {**self.approvals.by_key},
+            {**self.recoveries.by_id},
+            self.transcript.freeze(),
+            self.gone,
+        )
+
+    def set_session(self, **changes: Any) -> None:
+        """Other settings of the session, or another state of it."""
+        if self.session:
+            self.session = replace(self.session, **changes)
+
+    def _count(self, recorded: Recorded) -> None:
+        """Add what a model call used to the totals; what a fork inherited is its parent's (REC-9)."""
+        fact, session = recorded.data, self.session
+        if session is None or not isinstance(fact, events.StepEnded | events.StepFailed | events.UsageRecorded):
+            return
+        if isinstance(fact, events.StepFailed) and fact.tokens is None and fact.cost is None:
+            return
+        if session.forked_from and recorded.seq <= session.forked_from.seq:
+            return
+        was = session.usage
+        tokens = was.tokens.plus(fact.tokens) if fact.tokens else was.tokens
+        usage = messages.Usage(tokens, was.cost + (fact.cost or 0), was.unknown_cost + (fact.cost is None))
+        self.session = replace(session, usage=usage)
+
+
+Rule = Callable[[Builder, Recorded], None]
 
 
 def _refused(words: str) -> errors.LifecycleConflict:
     return errors.LifecycleConflict(words)
 
 
-def _check_id(before: transcript.Transcript, after: transcript.Transcript) -> None:
-    if len(after.messages) > len(before.messages) and before.message(after.messages[-1].id):
-        raise _refused(f"Message id {after.messages[-1].id} is already taken")
-
-
-def _counted(held: Projection, recorded: Recorded, *, taken: bool) -> Projection:
-    fact = recorded.data
-    if held.session is None or not isinstance(fact, events.StepEnded | events.StepFailed | events.UsageRecorded):
-        return held
-    reported = isinstance(fact, events.UsageRecorded) or taken
-    if not reported or (isinstance(fact, events.StepFailed) and fact.tokens is None and fact.cost is None):
-        return held
-    was = held.session.usage
-    tokens = was.tokens.plus(fact.tokens) if fact.tokens else was.tokens
-    usage = messages.Usage(tokens, was.cost + (fact.cost or 0), was.unknown_cost + (fact.cost is None))
-    return replace(held, session=replace(held.session, usage=usage))
-
-
 # -- session -----------------------------------------------------------------------------------------------------------------
 
 
-def _created(held: Projection, recorded: Recorded) -> Projection:
+def _created(held: Builder, recorded: Recorded) -> None:
     fact: events.SessionCreated = recorded.data
     if held.session:
         msg = f"Session {fact.session_id} is already projected"
         raise errors.SessionAlreadyProjected(msg)
-    session = rows.Session(
+    held.session = rows.Session(
         id=fact.session_id,
         agent=fact.agent,
         model=fact.model,
@@ -101,46 +136,37 @@ def _created(held: Projection, recorded: Recorded) -> Projection:
         time_created=recorded.created,
         time_updated=recorded.created,
     )
-    return replace(held, session=session)
 
 
-def _session(held: Projection, **changes: Any) -> Projection:
-    return replace(held, session=replace(held.session, **changes)) if held.session else held
-
-
-def _updated(held: Projection, recorded: Recorded) -> Projection:
+def _updated(held: Builder, recorded: Recorded) -> None:
     wanted: events.Changes = recorded.data.changes
     named = {name: getattr(wanted, name) for name in ("title", "metadata", "archived", "policy")}
     given = {name: value for name, value in named.items() if value is not None}
-    return _session(held, **given, time_updated=recorded.created)
+    held.set_session(**given, time_updated=recorded.created)
 
 
-def _deleted(held: Projection, recorded: Recorded) -> Projection:
-    del held
-    return Projection(gone=recorded.created)
+def _deleted(held: Builder, recorded: Recorded) -> None:
+    nothing = Projection(transcript=transcript.Transcript((), recorded.seq - 1), gone=recorded.created)
+    held.__init__(nothing)
 
 
-def _agent_switched(held: Projection, recorded: Recorded) -> Projection:
-    return _session(held, agent=recorded.data.agent, time_updated=recorded.created)
+def _agent_switched(held: Builder, recorded: Recorded) -> None:
+    held.set_session(agent=recorded.data.agent, time_updated=recorded.created)
 
 
-def _model_switched(held: Projection, recorded: Recorded) -> Projection:
-    return _session(held, model=recorded.data.model, time_updated=recorded.created)
+def _model_switched(held: Builder, recorded: Recorded) -> None:
+    held.set_session(model=recorded.data.model, time_updated=recorded.created)
 
 
 # -- inbox -------------------------------------------------------------------------------------------------------------------
 
 
-def _put(held: Projection, *changed: rows.Input) -> Projection:
-    return replace(held, inputs={**held.inputs, **{one.id: one for one in changed}})
-
-
-def _admitted(held: Projection, recorded: Recorded) -> Projection:
+def _admitted(held: Builder, recorded: Recorded) -> None:
     fact: events.PromptAdmitted = recorded.data
-    if fact.message_id in held.inputs or held.transcript.message(fact.message_id):
+    if fact.message_id in held.inputs.by_id or held.transcript.message(fact.message_id):
         raise _refused(f"Message id {fact.message_id} is already taken")
     fresh = _input(fact, recorded.created, recorded.seq)
-    return _put(held, replace(fresh, wake_pending=fact.request_execution))
+    held.inputs.put(replace(fresh, wake_pending=fact.request_execution))
 
 
 def _input(fact: events.PromptAdmitted | events.PromptPromoted, time_created: int, admitted_seq: int) -> rows.Input:
@@ -156,21 +182,23 @@ def _input(fact: events.PromptAdmitted | events.PromptPromoted, time_created: in
     )
 
 
-def _execution_requested(held: Projection, recorded: Recorded) -> Projection:
-    one = held.inputs.get(recorded.data.message_id)
+def _execution_requested(held: Builder, recorded: Recorded) -> None:
+    one = held.inputs.by_id.get(recorded.data.message_id)
     if one is None:
-        return held
-    recovery = _of_continuation(held, one.id)
+        return
+    recovery = held.recoveries.of_continuation(one.id)
     woken = one.wake_pending or (one.pending and recovery is None)
-    held = _put(held, replace(one, execution_requests=one.execution_requests + 1, wake_pending=woken))
-    return _recovery(held, replace(recovery, wake_pending=True)) if recovery and one.pending else held
+    held.inputs.put(replace(one, execution_requests=one.execution_requests + 1, wake_pending=woken))
+    if recovery and one.pending:
+        held.recoveries.put(replace(recovery, wake_pending=True))
 
 
-def _promoted(held: Projection, recorded: Recorded) -> Projection:
+def _promoted(held: Builder, recorded: Recorded) -> None:
     fact: events.PromptPromoted = recorded.data
-    one = held.inputs.get(fact.message_id)
+    one = held.inputs.by_id.get(fact.message_id)
     if one is None:
-        return _put(held, replace(_input(fact, fact.time_created, recorded.seq), promoted_seq=recorded.seq))
+        held.inputs.put(replace(_input(fact, fact.time_created, recorded.seq), promoted_seq=recorded.seq))
+        return
     same = (
         one.pending
         and (one.kind, one.delivery, one.time_created) == (fact.kind, fact.delivery, fact.time_created)
@@ -178,19 +206,20 @@ def _promoted(held: Projection, recorded: Recorded) -> Projection:
     )
     if not same:
         raise _refused(f"Input {fact.message_id} cannot be promoted as it stands")
-    return _settle_wake(_put(held, replace(one, promoted_seq=recorded.seq, wake_pending=False)), one.id)
+    held.inputs.put(replace(one, promoted_seq=recorded.seq, wake_pending=False))
+    _settle_wake(held, one.id)
 
 
-def _withdrawn(held: Projection, recorded: Recorded) -> Projection:
+def _withdrawn(held: Builder, recorded: Recorded) -> None:
     fact: events.PromptWithdrawn = recorded.data
-    one = held.inputs.get(fact.message_id)
+    one = held.inputs.by_id.get(fact.message_id)
     if one is None or _moved(one, "withdrawn") is None:
-        return held
-    held = _put(held, _settled(one, fact.reason, fact.error, recorded.seq))
-    target = next((other for other in held.inputs.values() if other.retried_by == one.id), None)
+        return
+    held.inputs.put(_settled(one, fact.reason, fact.error, recorded.seq))
+    target = held.inputs.target_of(one.id)
     if target and target.outcome is None:
-        held = _put(held, _settled(target, fact.reason, fact.error, recorded.seq))
-    return _settle_wake(held, one.id)
+        held.inputs.put(_settled(target, fact.reason, fact.error, recorded.seq))
+    _settle_wake(held, one.id)
 
 
 def _settled(one: rows.Input, outcome: messages.Outcome, error: messages.Failure | None, seq: int) -> rows.Input:
@@ -202,74 +231,79 @@ def _moved(one: rows.Input, move: str) -> str | None:
     return lifecycle.advance(lifecycle.INPUT, state, move)
 
 
-def _delivery_changed(held: Projection, recorded: Recorded) -> Projection:
-    one = held.inputs.get(recorded.data.message_id)
-    return _put(held, replace(one, delivery=recorded.data.delivery)) if one and one.pending else held
+def _delivery_changed(held: Builder, recorded: Recorded) -> None:
+    one = held.inputs.by_id.get(recorded.data.message_id)
+    if one and one.pending:
+        held.inputs.put(replace(one, delivery=recorded.data.delivery))
 
 
-def _retried(held: Projection, recorded: Recorded) -> Projection:
+def _retried(held: Builder, recorded: Recorded) -> None:
     fact: events.PromptRetried = recorded.data
-    one = held.inputs.get(fact.message_id)
+    one = held.inputs.by_id.get(fact.message_id)
     by = fact.retry_message_id
     if one is None or one.outcome is None or (by is None) is not (one.promoted_seq is None):
-        return held
-    if by and any(other.retried_by == by for other in held.inputs.values()):
+        return
+    if by and held.inputs.target_of(by):
         raise _refused(f"Message id {by} is already taken")
     reopened = replace(one, outcome=None, error=None, settled_seq=None, retried_by=by, retries=one.retries + 1)
-    return _put(held, replace(reopened, wake_pending=by is None))
+    held.inputs.put(replace(reopened, wake_pending=by is None))
 
 
 # -- execution ---------------------------------------------------------------------------------------------------------------
 
 
-def _execution_started(held: Projection, recorded: Recorded) -> Projection:
+def _execution_started(held: Builder, recorded: Recorded) -> None:
     fact: events.ExecutionStarted = recorded.data
     opened = {"execution_id": fact.execution_id, "execution_purpose": fact.purpose, "parked": False}
-    held = _session(held, **opened, time_updated=recorded.created)
-    if fact.purpose != "turn":
-        return held
-    waiting = [one for one in held.inputs.values() if one.pending and not _of_continuation(held, one.id)]
-    return _put(held, *(replace(one, wake_pending=True) for one in waiting))
+    held.set_session(**opened, time_updated=recorded.created)
+    if fact.purpose == "turn":
+        for one in [*held.inputs.asleep.values()]:
+            if not held.recoveries.of_continuation(one.id):
+                held.inputs.put(replace(one, wake_pending=True))
 
 
-def _interrupt_requested(held: Projection, recorded: Recorded) -> Projection:
+def _interrupt_requested(held: Builder, recorded: Recorded) -> None:
     named: str | None = recorded.data.execution_id
     if named and held.session and held.session.execution_id not in {None, named}:
-        return held
-    return _put(held, *(replace(one, wake_pending=False) for one in held.inputs.values() if one.wake_pending))
+        return
+    for one in [*held.inputs.awake.values()]:
+        held.inputs.put(replace(one, wake_pending=False))
 
 
-def _is_open(held: Projection, execution_id: str) -> bool:
+def _is_open(held: Builder, execution_id: str) -> bool:
     return held.session is not None and held.session.execution_id == execution_id
 
 
-def _parked(held: Projection, recorded: Recorded) -> Projection:
-    return _session(held, parked=True) if _is_open(held, recorded.data.execution_id) else held
+def _parked(held: Builder, recorded: Recorded) -> None:
+    if _is_open(held, recorded.data.execution_id):
+        held.set_session(parked=True)
 
 
-def _resumed(held: Projection, recorded: Recorded) -> Projection:
-    return _session(held, parked=False) if _is_open(held, recorded.data.execution_id) else held
+def _resumed(held: Builder, recorded: Recorded) -> None:
+    if _is_open(held, recorded.data.execution_id):
+        held.set_session(parked=False)
 
 
-def _close(held: Projection, execution_id: str, time: int) -> Projection:
-    if not _is_open(held, execution_id):
-        return held
-    return _session(held, execution_id=None, execution_purpose=None, parked=False, time_updated=time)
+def _close(held: Builder, recorded: Recorded) -> None:
+    if _is_open(held, recorded.data.execution_id):
+        held.set_session(execution_id=None, execution_purpose=None, parked=False, time_updated=recorded.created)
+    _close_approvals(held, recorded)
 
 
-def _execution_ended(held: Projection, recorded: Recorded) -> Projection:
+def _execution_ended(held: Builder, recorded: Recorded) -> None:
     fact: events.ExecutionEnded = recorded.data
-    named = [held.inputs[one] for one in fact.message_ids if one in held.inputs]
-    running = [one for one in named if _moved(one, "settled")]
-    held = _put(held, *(_settled(one, fact.outcome, fact.error, recorded.seq) for one in running))
-    return _close_approvals(_close(held, fact.execution_id, recorded.created), recorded)
+    for message_id in fact.message_ids:
+        one = held.inputs.by_id.get(message_id)
+        if one and _moved(one, "settled"):
+            held.inputs.put(_settled(one, fact.outcome, fact.error, recorded.seq))
+    _close(held, recorded)
 
 
-def _step_recovered(held: Projection, recorded: Recorded) -> Projection:
+def _step_recovered(held: Builder, recorded: Recorded) -> None:
     fact: events.StepRecovered = recorded.data
-    held = _close_approvals(_close(held, fact.execution_id, recorded.created), recorded)
-    if fact.execution_id in held.recoveries:
-        return held
+    _close(held, recorded)
+    if fact.execution_id in held.recoveries.by_id:
+        return
     newest = held.transcript.newest_assistant()
     retry = newest.retry if newest and newest.time.completed is None else None
     amid = fact.assistant_message_id
@@ -284,46 +318,35 @@ def _step_recovered(held: Projection, recorded: Recorded) -> Projection:
         attempt=retry.attempt if retry else 0,
         time_created=recorded.created,
     )
-    return _recovery(held, recovery)
+    held.recoveries.put(recovery)
 
 
-def _recovery(held: Projection, recovery: rows.Recovery) -> Projection:
-    return replace(held, recoveries={**held.recoveries, recovery.execution_id: recovery})
-
-
-def _of_continuation(held: Projection, message_id: str) -> rows.Recovery | None:
-    return next((one for one in held.recoveries.values() if one.continuation_message_id == message_id), None)
-
-
-def _settle_wake(held: Projection, message_id: str) -> Projection:
-    recovery = _of_continuation(held, message_id)
-    return _recovery(held, replace(recovery, wake_pending=False)) if recovery else held
+def _settle_wake(held: Builder, message_id: str) -> None:
+    if recovery := held.recoveries.of_continuation(message_id):
+        held.recoveries.put(replace(recovery, wake_pending=False))
 
 
 # -- approvals ---------------------------------------------------------------------------------------------------------------
 
 
-def _approval_requested(held: Projection, recorded: Recorded) -> Projection:
+def _approval_requested(held: Builder, recorded: Recorded) -> None:
     fact: events.ToolApprovalRequested = recorded.data
     key = (fact.assistant_message_id, fact.call_id)
-    execution_id = (held.session and held.session.execution_id) or ""
-    fresh = rows.Approval(fact.session_id, *key, execution_id, recorded.created, fact.deadline)
-    return replace(held, approvals={key: fresh, **held.approvals})
+    if key not in held.approvals.by_key:
+        execution_id = (held.session and held.session.execution_id) or ""
+        held.approvals.put(rows.Approval(fact.session_id, *key, execution_id, recorded.created, fact.deadline))
 
 
-def _approval_resolved(held: Projection, recorded: Recorded) -> Projection:
+def _approval_resolved(held: Builder, recorded: Recorded) -> None:
     fact: events.ToolApprovalResolved = recorded.data
-    key = (fact.assistant_message_id, fact.call_id)
-    one = held.approvals.get(key)
-    if one is None or one.decision:
-        return held
-    decided = replace(one, decision=fact.decision, by=fact.by, note=fact.note)
-    return replace(held, approvals={**held.approvals, key: decided})
+    one = held.approvals.by_key.get((fact.assistant_message_id, fact.call_id))
+    if one and not one.decision:
+        held.approvals.put(replace(one, decision=fact.decision, by=fact.by, note=fact.note))
 
 
-def _close_approvals(held: Projection, recorded: Recorded) -> Projection:
+def _close_approvals(held: Builder, recorded: Recorded) -> None:
     del recorded
-    return replace(held, approvals={key: one for key, one in held.approvals.items() if one.decision})
+    held.approvals.close()
 
 
 RULES: dict[type[Any], Rule] = {

@@ -1,11 +1,13 @@
 """The rows of a session that its log decides, as values: what `projection.py` folds and `verify` compares.
 
-Lives here: one frozen class a table, with the columns that are functions of the log (MSG-1) and no others: no attempts,
-no errors of recovery, neither held nor deleting. Not here: how they change.
+Lives here: one frozen class a table, with the columns that are functions of the log (MSG-1) and no others (no attempts,
+no errors of recovery, neither held nor deleting), and the tables that change in place while a log is folded, with an
+index for every question asked of many rows at once. Not here: when rows change.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from perdure.core import events, messages
@@ -86,3 +88,83 @@ class Recovery:
     not_before: int | None
     attempt: int
     time_created: int
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------------
+
+ApprovalKey = tuple[str, str]
+
+
+class Inputs:
+    """The inputs of one session by id; those that wait apart, by whether they are wanted to run."""
+
+    __slots__ = ("_targets", "asleep", "awake", "by_id")
+
+    def __init__(self, held: Mapping[str, Input]) -> None:
+        """Go on from these."""
+        self.by_id, self.awake, self.asleep = dict[str, Input](), dict[str, Input](), dict[str, Input]()
+        self._targets: dict[str, str] = {}
+        for one in held.values():
+            self.put(one)
+
+    def put(self, one: Input) -> None:
+        """An input, new or changed."""
+        was = self.by_id.get(one.id)
+        if was and was.retried_by is not None:
+            del self._targets[was.retried_by]
+        if one.retried_by is not None:
+            self._targets[one.retried_by] = one.id
+        self.by_id[one.id] = one
+        self.awake.pop(one.id, None)
+        self.asleep.pop(one.id, None)
+        if one.pending:
+            (self.awake if one.wake_pending else self.asleep)[one.id] = one
+
+    def target_of(self, retry_id: str) -> Input | None:
+        """The prompt that a retry input runs again."""
+        target = self._targets.get(retry_id)
+        return None if target is None else self.by_id[target]
+
+
+class Approvals:
+    """The approvals of one session by assistant and call."""
+
+    __slots__ = ("_undecided", "by_key")
+
+    def __init__(self, held: Mapping[ApprovalKey, Approval]) -> None:
+        """Go on from these."""
+        self.by_key = {**held}
+        self._undecided = {key for key, one in held.items() if one.decision is None}
+
+    def put(self, one: Approval) -> None:
+        """An approval, new or decided."""
+        key = (one.message_id, one.call_id)
+        self.by_key[key] = one
+        (self._undecided.discard if one.decision else self._undecided.add)(key)
+
+    def close(self) -> None:
+        """Nothing waits any longer."""
+        for key in self._undecided:
+            del self.by_key[key]
+        self._undecided.clear()
+
+
+class Recoveries:
+    """The recoveries of one session by execution."""
+
+    __slots__ = ("_continuations", "by_id")
+
+    def __init__(self, held: Mapping[str, Recovery]) -> None:
+        """Go on from these."""
+        self.by_id = {**held}
+        self._continuations = {one.continuation_message_id: key for key, one in held.items()}
+
+    def put(self, one: Recovery) -> None:
+        """A recovery, new or changed."""
+        self.by_id[one.execution_id] = one
+        self._continuations[one.continuation_message_id] = one.execution_id
+
+    def of_continuation(self, message_id: str) -> Recovery | None:
+        """The recovery whose continuation that input is."""
+        execution_id = self._continuations.get(message_id)
+        return None if execution_id is None else self.by_id[execution_id]

@@ -1,15 +1,17 @@
 """A transcript in memory: the fold's other home beside the rows.
 
-Lives here: `Transcript`, a frozen value that is also the fold's view of itself, and `apply`. Not here: the rules
-(`fold.py`).
+Lives here: `Transcript`, a frozen value that is also the fold's view of itself, with `apply` for a fact now and then, and
+`Builder`, which folds a whole log in place. Not here: the rules (`fold.py`).
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from perdure import errors
 from perdure.core import events, fold, messages, view
 
 
@@ -74,3 +76,83 @@ def _apply(held: tuple[messages.Message, ...], change: view.Change) -> tuple[mes
     else:
         return held
     return (*held[:index], now, *held[index + 1 :])
+
+
+class Builder:
+    """A transcript that grows in place: the thousandth fact costs what the first did."""
+
+    __slots__ = ("_last", "_messages", "_newest", "_parts", "_thawed", "seq")
+
+    def __init__(self, held: Transcript) -> None:
+        """Go on from a transcript, which stays as it is."""
+        self.seq = held.seq
+        self._messages: dict[str, messages.Message] = {one.id: one for one in held.messages}
+        self._newest = held.newest_assistant()
+        # The parts of one message, taken apart: the one that changes, which is the newest assistant (MSG-4).
+        self._thawed: str | None = None
+        self._parts: list[messages.Part] = []
+        self._last: dict[tuple[messages.PartKind, str], int] = {}
+
+    def newest_assistant(self) -> messages.Assistant | None:
+        """The newest assistant, its parts perhaps behind."""
+        return self._newest
+
+    def last_part(self, message_id: str, kind: messages.PartKind, part_id: str) -> tuple[int, messages.Part] | None:
+        """The last part of that kind and id."""
+        parts = self._thaw(message_id)
+        ordinal = self._last.get((kind, part_id))
+        return None if ordinal is None else (ordinal, parts[ordinal])
+
+    def open_parts(self, message_id: str) -> list[tuple[int, messages.Part]]:
+        """Parts not ended and calls not settled."""
+        return [(ordinal, part) for ordinal, part in enumerate(self._thaw(message_id)) if messages.part_is_open(part)]
+
+    def next_ordinal(self, message_id: str) -> int:
+        """How many parts the message has."""
+        return len(self._thaw(message_id))
+
+    def message(self, message_id: str) -> messages.Message | None:
+        """A message by id, an assistant's parts perhaps behind."""
+        return self._messages.get(message_id)
+
+    def apply(self, recorded: events.Recorded[Any]) -> None:
+        """Bring it up to one more fact; one at or below its seq changes nothing (MSG-5)."""
+        if recorded.seq > self.seq:
+            self.change(fold.changes(self, recorded))
+            self.seq = recorded.seq
+
+    def change(self, changes: Iterable[view.Change]) -> None:
+        """Make the changes. Raises `LifecycleConflict` for a message whose id is taken, as the rows do."""
+        for change in changes:
+            if isinstance(change, view.PutPart):
+                parts = self._thaw(change.message_id)
+                if change.ordinal == len(parts):
+                    self._last[messages.part_key(change.part)] = change.ordinal
+                parts[change.ordinal : change.ordinal + 1] = (change.part,)
+                continue
+            message = change.message
+            if isinstance(change, view.Update):
+                self._thaw(message.id)
+            elif message.id in self._messages:
+                msg = f"Message id {message.id} is already taken"
+                raise errors.LifecycleConflict(msg)
+            self._messages[message.id] = message
+            if isinstance(message, messages.Assistant):  # only the newest is ever updated
+                self._newest = message
+
+    def freeze(self) -> Transcript:
+        """The transcript so far; the builder may go on."""
+        self._thaw(None)
+        return Transcript(tuple(self._messages.values()), self.seq)
+
+    def _thaw(self, message_id: str | None) -> list[messages.Part]:
+        """The parts of that message, for changing; those of the message before it are put together again."""
+        if message_id != self._thawed:
+            was = None if self._thawed is None else self._messages.get(self._thawed)
+            if isinstance(was, messages.Assistant):
+                self._messages[was.id] = replace(was, parts=tuple(self._parts))
+            now = None if message_id is None else self._messages.get(message_id)
+            self._thawed = message_id
+            self._parts = [*now.parts] if isinstance(now, messages.Assistant) else []
+            self._last = {messages.part_key(part): ordinal for ordinal, part in enumerate(self._parts)}
+        return self._parts
