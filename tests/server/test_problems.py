@@ -78,24 +78,3 @@ async def test_an_error_inside_a_stream_is_told_in_the_stream(served):
         found = await reader.rest()
     assert [one.event for one in found] == ["hello", "problem"]
     assert found[1].data["type"] == "undecodable"
-
-
-async def test_the_document_describes_every_route_and_its_problems(served):
-    told = (await served.client.get("/openapi.json")).json()
-    assert told["openapi"].startswith("3.1")
-    assert "Problem" in told["components"]["schemas"]
-    for path, verbs in told["paths"].items():
-        for verb, operation in verbs.items():
-            statuses = set(operation["responses"])
-            assert operation["description"], (path, verb)
-            assert path == "/health" or {"401", "403", "503"} <= statuses, (path, verb)
-            assert ("parameters" in operation) <= ("422" in statuses), (path, verb)
-            assert ("{session_id}" in path) <= ({"404", "410"} <= statuses), (path, verb)
-            assert ("requestBody" in operation) <= ({"400", "413"} <= statuses), (path, verb)
-            for status, answer in operation["responses"].items():
-                if int(status) >= 400:
-                    assert set(answer["content"]) == {"application/problem+json"}, (path, verb, status)
-    assert told["security"] == [{"bearer": []}]
-    assert told["paths"]["/health"]["get"]["security"] == []
-    names = [operation["operationId"] for verbs in told["paths"].values() for operation in verbs.values()]
-    assert len(names) == len(set(names))

@@ -14,12 +14,23 @@ from fastapi import FastAPI
 
 from perdure import config
 from perdure.engine import perdure as embedded
-from perdure.server import auth, gate, problems
-from perdure.server.routes import approvals, control, events, health, metrics, prompts, recoveries, sessions, transcript
+from perdure.server import auth, cookies, describing, gate, problems
+from perdure.server.routes import (
+    approvals,
+    control,
+    events,
+    health,
+    login,
+    metrics,
+    prompts,
+    recoveries,
+    sessions,
+    transcript,
+)
 from perdure.server.serving import Serving
 from perdure.version import VERSION
 
-ROUTES = (health, metrics, sessions, prompts, transcript, events, control, approvals, recoveries)
+ROUTES = (health, login, metrics, sessions, prompts, transcript, events, control, approvals, recoveries)
 
 
 def create_app(
@@ -31,7 +42,8 @@ def create_app(
     """
     chosen = settings or perdure.engine.settings
     expected = auth.credential(chosen).token if token is None else token
-    serving = Serving(perdure, chosen)
+    guard = auth.Guard(chosen, expected, cookies.Cookies(expected, perdure.engine.world.clock.now_ms))
+    serving = Serving(perdure, chosen, guard)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None, None]:
@@ -52,10 +64,10 @@ def create_app(
         generate_unique_id_function=lambda route: route.name,
     )
     app.state.serving = serving
-    app.add_middleware(gate.Gate, guard=auth.Guard(chosen, expected), max_body=int(chosen.max_body_mib * 2**20))
+    app.add_middleware(gate.Gate, guard=guard, max_body=int(chosen.max_body_mib * 2**20))
     problems.install(app)
     for module in ROUTES:
         app.include_router(module.router)
-    describe: Callable[[], dict[str, Any]] = lambda: problems.describe(app)  # noqa: E731, FastAPI asks for it by this name
+    describe: Callable[[], dict[str, Any]] = lambda: describing.describe(app)  # noqa: E731, FastAPI asks for it by this name
     app.openapi = describe
     return app

@@ -1,10 +1,11 @@
-"""Who may call: the token, and the names under which the server may be called (SEC-1).
+"""Who may call: the token or a page's cookie, and the names under which the server may be called (SEC-1).
 
-Lives here: finding or making the token, and the check of a request's Host and Authorization headers. Not here: users,
-roles, CORS; there are none. A generated token is one per person, in `$XDG_STATE_HOME/perdure/token` (else
+Lives here: finding or making the token, and the check of a request's Host, Authorization, Cookie and Origin headers. Not
+here: users, roles, CORS; there are none. A generated token is one per person, in `$XDG_STATE_HOME/perdure/token` (else
 `~/.local/state/perdure/token`), readable by its owner alone: outside every project directory, so that no commit and no
 backup takes it along, and where every command finds it. The Host check keeps a web page from reaching a loopback server
-under a name of its own (DNS rebinding); addresses cannot be rebound, so they always pass.
+under a name of its own (DNS rebinding); addresses cannot be rebound, so they always pass. A cookie is sent by the browser
+and not by the page, so with it a request counts only where the browser says that it comes from a page of this very server.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ import os
 import secrets
 import socket
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from perdure import config, errors
+from perdure.server.cookies import Cookies
 
 Headers = Iterable[tuple[bytes, bytes]]
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +110,14 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 class Guard:
     """The check every request passes before it is routed."""
 
-    def __init__(self, settings: config.Settings, token: str) -> None:
-        """Ask for `token`, and for a Host that is an address, localhost, the bound name or one of `allowed_hosts`."""
+    def __init__(self, settings: config.Settings, token: str, cookies: Cookies) -> None:
+        """Ask for `token` or one of `cookies`; answer to addresses, localhost, the bound name and `allowed_hosts`."""
         named = {one.strip().lower() for one in settings.allowed_hosts.split(",") if one.strip()}
         self._any = "*" in named
         self._names = {"localhost", settings.host.lower(), *named}
         if not is_loopback(settings.host):
             self._names.add(socket.gethostname().lower())
-        self._expected = token.encode()
+        self._expected, self.cookies = token.encode(), cookies
 
     def check_host(self, headers: Headers) -> None:
         """Raise `Forbidden` for a name this server was not started with."""
@@ -123,12 +126,35 @@ class Guard:
         if not (self._any or name in self._names or _address(name) is not None):
             raise errors.Forbidden(f"This server does not answer to the name {name[:100]!r}")
 
-    def check_token(self, headers: Headers) -> None:
-        """Raise `Unauthorized` without the right bearer token."""
-        given = next((value for name, value in headers if name == b"authorization"), b"")
-        scheme, _, token = given.partition(b" ")
-        if scheme.lower() != b"bearer" or not hmac.compare_digest(token.strip(), self._expected):
+    def check_caller(self, method: str, headers: Headers) -> None:
+        """Raise `Unauthorized` without the token or a cookie, `Forbidden` for a cookie that a foreign page sent."""
+        given = dict(headers)
+        if b"authorization" in given or not self.cookies.holds(given.get(b"cookie", b"")):
+            scheme, _, token = given.get(b"authorization", b"").partition(b" ")
+            self.check(token.strip() if scheme.lower() == b"bearer" else b"")
+            return
+        from_here = given.get(b"sec-fetch-site", b"same-origin") in {b"same-origin", b"none"}
+        if not from_here or (method not in SAFE and not self._same_origin(given)):
+            raise errors.Forbidden("A page of another origin may not use the log-in cookie")
+
+    def check(self, token: bytes) -> None:
+        """Raise `Unauthorized` for another token than ours."""
+        if not hmac.compare_digest(token, self._expected):
             raise errors.Unauthorized
+
+    def check_page(self, headers: Headers) -> None:
+        """Raise `Forbidden` where a page of another origin logs in here, whoever's token it has."""
+        given = dict(headers)
+        if b"origin" in given and not self._same_origin(given):
+            raise errors.Forbidden("A page of another origin may not log in here")
+
+    @staticmethod
+    def _same_origin(given: Mapping[bytes, bytes]) -> bool:
+        """Whether the browser says that the page is ours; a request without a word of a browser is nobody's page."""
+        origin = given.get(b"origin")
+        if origin is None:
+            return given.get(b"sec-fetch-site") == b"same-origin"
+        return origin.partition(b"://")[2].lower() == given.get(b"host", b"").lower() != b""
 
 
 def _without_port(host: str) -> str:

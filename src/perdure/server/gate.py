@@ -23,7 +23,7 @@ DEPTH = 64
 BUSY = 256 * 1024
 """From this size on a body is checked in a thread."""
 
-OPEN = frozenset({"/health"})
+HEALTH, LOGIN = "/health", "/v1/login"
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _BRACKET = re.compile(rb"[\[\]{}]")
 
@@ -65,8 +65,10 @@ class Gate:
     async def _admit(self, scope: Scope, receive: Receive) -> Receive:
         headers: list[tuple[bytes, bytes]] = scope["headers"]
         self._guard.check_host(headers)
-        if scope["path"] not in OPEN:
-            self._guard.check_token(headers)
+        if scope["path"] == LOGIN:
+            self._guard.check_page(headers)
+        elif scope["path"] != HEALTH:
+            self._guard.check_caller(scope["method"], headers)
         return _replayed(await self._body(headers, receive), receive)
 
     async def _body(self, headers: list[tuple[bytes, bytes]], receive: Receive) -> bytes:

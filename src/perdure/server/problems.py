@@ -1,20 +1,19 @@
 """Errors as problem documents (RFC 9457): the one table from error class to HTTP status.
 
-Lives here: the table, the document, the handlers that turn an exception into one, and what OpenAPI says of them. Not
-here: any decision about what is an error. A class without a row of its own has its nearest ancestor's; what is no error
-of ours is a 500 that tells nothing.
+Lives here: the table, the document, the handlers that turn an exception into one, and what a route declares of them. Not
+here: any decision about what is an error, the OpenAPI document (`describing.py`). A class without a row of its own has its
+nearest ancestor's; what is no error of ours is a 500 that tells nothing.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from http import HTTPStatus
 from typing import Any, cast
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
-from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -50,6 +49,9 @@ STATUS: dict[type[errors.PerdureError], int] = {
     errors.ContextBlocked: 503,
     errors.Defect: 500,
 }
+FOREIGN = {"not-found": 404, "method-not-allowed": 405, "unexpected": 500}
+"""Types of problems that are none of our errors: of routing, and of what nobody foresaw."""
+
 _HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
 
 
@@ -128,38 +130,28 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _http_error)
 
 
-# -- OpenAPI ---------------------------------------------------------------------------------------------------------------
-
-_SCHEMA: dict[str, Any] = {
-    "title": "Problem",
-    "type": "object",
-    "required": ["type", "title", "status", "detail", "remedy"],
-    "properties": {
-        "type": {"type": "string", "description": "Stable; what a program decides by."},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "detail": {"type": "string"},
-        "remedy": {"type": "string", "description": "What to do about it."},
-    },
-}
+# -- what a route declares -----------------------------------------------------------------------------------------------------
 
 
 def declared(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """What OpenAPI says of the problems a route may answer with."""
-    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    return {one: {"description": HTTPStatus(one).phrase, "content": content} for one in statuses}
+    """What OpenAPI says of the problems a route may answer with; `describing.py` has the schemas."""
+    return {one: described(one) for one in statuses}
 
 
-def describe(app: FastAPI) -> dict[str, Any]:
-    """The OpenAPI document, with the problem's schema and the bearer token in it."""
-    if app.openapi_schema is None:
-        told = get_openapi(
-            title=app.title, version=app.version, summary=app.summary, openapi_version="3.1.0", routes=app.routes
-        )
-        components = told.setdefault("components", {})
-        components.setdefault("schemas", {})["Problem"] = _SCHEMA
-        components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
-        told["security"] = [{"bearer": []}]
-        told["paths"]["/health"]["get"]["security"] = []
-        app.openapi_schema = told
-    return app.openapi_schema
+def described(status: int) -> dict[str, Any]:
+    """A problem's response."""
+    content = {MEDIA_TYPE: {"schema": {"$ref": f"#/components/schemas/Problem{status}"}}}
+    return {"description": HTTPStatus(status).phrase, "content": content}
+
+
+def types_of(status: int) -> list[str]:
+    """Every `type` that a problem of that status may have."""
+    ours = {one.type for one in _tree(errors.PerdureError) if status_of(one) == status}
+    return sorted(ours | {kind for kind, known in FOREIGN.items() if known == status})
+
+
+def _tree(root: type[errors.PerdureError]) -> Iterator[type[errors.PerdureError]]:
+    yield root
+    for kind in root.__subclasses__():
+        if kind.__module__ == errors.__name__:
+            yield from _tree(kind)

@@ -66,6 +66,12 @@ class CreateSession(_Body):
         return None if self.policy is None else self.policy.fact()
 
 
+class LogIn(_Body):
+    """What a page logs in with."""
+
+    token: Annotated[pydantic.SecretStr, pydantic.Field(max_length=1000)]
+
+
 class ChangeSession(_Body):
     """What is to be otherwise; what is left out or null stays, a policy is replaced as a whole."""
 

@@ -10,21 +10,21 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Generator
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, Path, Request
 
 from perdure import config, ids
 from perdure.engine import perdure as embedded
-from perdure.server import frames, metrics
+from perdure.server import auth, frames, metrics
 
 
 class Serving:
     """One app's shared state. `closing` is set when open streams and waits are to end."""
 
-    def __init__(self, perdure: embedded.Perdure, settings: config.Settings) -> None:
+    def __init__(self, perdure: embedded.Perdure, settings: config.Settings, guard: auth.Guard) -> None:
         """Serve `perdure`, which is started and stopped elsewhere."""
-        self.perdure, self.settings = perdure, settings
+        self.perdure, self.settings, self.guard = perdure, settings, guard
         self.frames, self.feed_frames = frames.Frames(), frames.Frames(frames.feed_frame)
         self.counts, self.readers = metrics.Counts(), Counter[str]()
         self.closing = asyncio.Event()
@@ -51,12 +51,16 @@ async def serving(request: Request) -> Serving:
 Here = Annotated[Serving, Depends(serving)]
 
 
-async def session(here: Here, session_id: Annotated[str, Path()]) -> embedded.Session:
+IN_PATH: dict[str, Any] = {"minLength": 1, "maxLength": 200, "pattern": "^[A-Za-z0-9._:@~+-]+$"}
+"""What OpenAPI says of an id in a path; `ids.py` refuses others, in its own words."""
+
+
+async def session(here: Here, session_id: Annotated[str, Path(json_schema_extra=IN_PATH)]) -> embedded.Session:
     """The session the path names. Raises `InvalidId`, `SessionNotFound`, `SessionGone`."""
     return await here.perdure.sessions.get(ids.check_shape("Session id", session_id))
 
 
-async def message_id(message_id: Annotated[str, Path()]) -> str:
+async def message_id(message_id: Annotated[str, Path(json_schema_extra=IN_PATH)]) -> str:
     """The prompt the path names. Raises `InvalidId`."""
     return ids.check_shape("Prompt id", message_id)
 

@@ -17,7 +17,8 @@ router = APIRouter(tags=["events"], responses=problems.declared(401, 403, 422, 5
 STREAM = {200: {"content": {EventStream.media_type: {"schema": {"type": "string"}}}}}
 Start = Annotated[int | None, Query(ge=-1, le=2**53)]
 Limit = Annotated[int, Query(ge=1, le=1000)]
-Text = Annotated[str, Header()]
+Accept = Annotated[str, Header(include_in_schema=False)]
+LastEventId = Annotated[str, Header(json_schema_extra={"pattern": "^[0-9]{0,16}$"})]
 
 
 @router.get("/v1/events", response_model=wire.FeedPage, responses={**STREAM})
@@ -27,8 +28,8 @@ async def read_feed(
     after: Start = None,
     limit: Limit = 500,
     follow: bool = True,
-    accept: Text = "",
-    last_event_id: Text = "",
+    accept: Accept = "",
+    last_event_id: LastEventId = "",
 ) -> Response:
     """Facts of all sessions after a commit position: a page, or where `text/event-stream` is accepted a stream.
 
@@ -57,8 +58,8 @@ async def read_events(
     after: Start = None,
     limit: Limit = 500,
     follow: bool = True,
-    accept: Text = "",
-    last_event_id: Text = "",
+    accept: Accept = "",
+    last_event_id: LastEventId = "",
 ) -> Response:
     """Facts after a seq: a page, or where `text/event-stream` is accepted a stream that goes on.
 

@@ -9,13 +9,13 @@ from starlette.responses import Response
 
 from perdure import ids
 from perdure.server import problems, wire
-from perdure.server.serving import Here
+from perdure.server.serving import IN_PATH, Here
 
 router = APIRouter(prefix="/v1/recoveries", tags=["recoveries"], responses=problems.declared(401, 403, 503))
 REFUSALS = problems.declared(404, 409, 410, 422)
 
 
-async def execution_id(execution_id: Annotated[str, Path()]) -> str:
+async def execution_id(execution_id: Annotated[str, Path(json_schema_extra=IN_PATH)]) -> str:
     """The execution the path names. Raises `InvalidId`."""
     return ids.check_shape("Execution id", execution_id)
 
