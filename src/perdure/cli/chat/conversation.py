@@ -193,7 +193,7 @@ class Conversation:
 
     async def _help(self, _: str) -> None:
         lines = [f"/{name:<10}{about}" for name, (_, about) in self._verbs.items()]
-        lines += ["Enter sends, also while it works; Alt-Enter or Ctrl-J begins a new line."]
+        lines += ["Enter sends, also while it works; Alt-Enter begins a new line."]
         self._screen.say([Said("note", line) for line in lines])
 
     async def _status(self, _: str) -> None:

@@ -55,13 +55,11 @@ class Editor:
 
     def _key(self, key: str, done: list[str]) -> None:
         match key:
-            case "\r":
+            case "\r" | "\n":  # what was typed before the terminal gave every key comes with the other one
                 if self.text.strip():
                     done.append(self.text.strip())
                     self._past = [*self._past[-_KEPT:], self.text.strip()]
                 self.clear()
-            case "\n":
-                self._insert("\n")
             case "\x7f" | "\x08":
                 if self.cursor:
                     self._replace(self.cursor - 1, self.cursor)

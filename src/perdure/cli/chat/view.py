@@ -138,7 +138,8 @@ class View:
             return
         self.retryable = next((one for one in fact.message_ids if one in self._users), self.retryable)
         if fact.outcome == "interrupted":
-            yield Said("note", "interrupted" + (f": {fact.reason}" if fact.reason else ""))
+            why = fact.reason if fact.reason != "interrupt" else None
+            yield Said("note", "interrupted" + (f": {why}" if why else ""))
         elif fact.error is None or fact.error.message != self._last_error:
             yield Said("error", fact.error.message if fact.error else fact.reason or "the turn failed")
 
