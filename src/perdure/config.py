@@ -31,6 +31,7 @@ class Settings(BaseSettings):
     recovery_budget: int = pydantic.Field(default=3, ge=0, le=1000)
     parallel: int = pydantic.Field(default=1000, ge=1)
     log_level: str = "info"
+    log_format: str = "text"
     allowed_hosts: str = ""
     max_body_mib: float = pydantic.Field(default=32.0, gt=0, le=1024)
     heartbeat_seconds: float = pydantic.Field(default=15.0, gt=0, le=3600)

@@ -31,6 +31,7 @@ async def test_settings_change_one_by_one_and_what_is_left_out_stays(served):
     assert (await patch(served, {"archived": True, "metadata": {"b": None}})).status_code == 200
     budget = {"tokens": 10, "seconds": 1.5}
     policy = {"recovery": "ask", "approval": {"pay": "always"}, "turn_budget": budget}
+    policy |= {"retry": {"attempts": 2, "attempts_of": {"rate_limit": 9}}}
     changed = (await patch(served, {"policy": policy})).json()
     assert changed == (await served.client.get("/v1/sessions/s")).json()
     assert (changed["title"], changed["archived"], changed["metadata"]) == ("U", True, {"b": None})

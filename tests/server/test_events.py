@@ -155,15 +155,16 @@ def telling(function, event):
 async def test_open_streams_and_waits_end_when_the_server_stops(served):
     await served.session()
     await served.prompt(id="p", resume=False)
-    async with served.reader() as reader:
+    async with served.reader() as reader, served.reader(None) as feed:
         await reader.until("synced")
+        await feed.until("synced")
         entered = asyncio.Event()
         served.perdure.engine.log.follow = telling(served.perdure.engine.log.follow, entered)
         body = {"message_id": "p", "timeout": 600}
         waiting = asyncio.create_task(served.client.post("/v1/sessions/s/wait", json=body))
         await asyncio.wait_for(entered.wait(), 5)
         await asyncio.wait_for(served.stop(), 2)
-        assert await reader.rest() == []
+        assert await reader.rest() == await feed.rest() == []
     assert (await waiting).json()["done"] is False
 
 
@@ -182,31 +183,37 @@ class Heard(logging.Handler):
             self.event.set()
 
 
-async def test_a_reader_that_stops_reading_is_dropped_its_memory_released_and_others_unaffected_api_1(served):
+@pytest.mark.parametrize(("path", "session_id"), [("/v1/sessions/s/events", "s"), ("/v1/events", None)])
+async def test_a_reader_that_stops_reading_is_dropped_its_memory_released_and_others_unaffected_api_1(
+    served, path, session_id
+):
     await served.session()
-    served.app.state.serving.settings = served.perdure.engine.settings.model_copy(update={"stall_seconds": 0.2})
+    served.app.state.serving.settings = served.perdure.engine.settings.model_copy(update={"stall_seconds": 1})
     heard = Heard("stopped reading")
     logging.getLogger("perdure.server").addHandler(heard)
     stalled = socket.socket()
     stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     stalled.setblocking(False)
-    loop = asyncio.get_running_loop()
+    loop, live = asyncio.get_running_loop(), served.perdure.engine.log.live
     try:
         await loop.sock_connect(stalled, ("127.0.0.1", served.port))
-        await loop.sock_sendall(stalled, request("/v1/sessions/s/events"))
-        async with served.reader() as other:
+        await loop.sock_sendall(stalled, request(path))
+        async with served.reader(session_id) as other:
             await other.until("synced")
+            reading = asyncio.create_task(other.until(lambda one: one.id and one.data["durable"]["seq"] == 12))
             for number in range(12):
                 await facts(served, 1, f"{number:04}" + "x" * 1_000_000)
             await asyncio.wait_for(heard.event.wait(), 8)
-            assert seqs(await other.until(lambda one: one.id == "12")) == list(range(1, 13))
-            assert [group for group in served.perdure.engine.log.live._followers.values() if len(group) > 1] == []
+            assert [one.data["durable"]["seq"] for one in await reading] == list(range(1, 13))
+            assert [len(group) for group in (*live._followers.values(), live._everything) if group] == [1]
+            assert sum(served.app.state.serving.readers.values()) == 1
             with pytest.raises(ConnectionResetError):
                 await asyncio.wait_for(drained(stalled), 5)
     finally:
         logging.getLogger("perdure.server").removeHandler(heard)
         stalled.close()
-    assert len(served.app.state.serving.frames._frames) <= 5
+    for frames in (served.app.state.serving.frames, served.app.state.serving.feed_frames):
+        assert frames._held < 5_000_000
 
 
 async def drained(stalled):

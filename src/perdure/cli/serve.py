@@ -48,6 +48,8 @@ class Options:
         Give it the tools of this MCP server, a command or a URL; may be repeated.
     log_level
         debug, info, warning or error (PERDURE_LOG_LEVEL, info).
+    log_format
+        text, or json for one JSON object a line (PERDURE_LOG_FORMAT, text).
     access_log
         Log every request.
     json
@@ -63,6 +65,7 @@ class Options:
     workspace: Annotated[Path | None, Parameter(show_default=False)] = None
     mcp: Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)] = ()
     log_level: str | None = None
+    log_format: str | None = None
     access_log: Annotated[bool, Parameter(negative=())] = False
     json: Annotated[bool, Parameter(negative=())] = False
 
@@ -90,8 +93,9 @@ def command(
         token=None if options.token is None else SecretStr(options.token),
         model=options.model,
         log_level=options.log_level,
+        log_format=options.log_format,
     )
-    logs.configure(settings.log_level.lower())
+    logs.configure(settings.log_level.lower(), settings.log_format.lower())
     wanted = apps.Wanted(app, options.model, options.workspace, options.mcp, options.database)
     perdure = apps.find(wanted, settings)
     perdure.engine.settings.database_path  # noqa: B018, refuses what is no path, before anything is opened

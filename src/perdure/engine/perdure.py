@@ -293,9 +293,11 @@ class Session:
     async def decide(
         self, call_id: str, decision: messages.Decision, *, by: str = "user", note: str | None = None
     ) -> ApprovalRow:
-        """Approve or deny a call that waits. Raises `ApprovalNotFound`, `AlreadyDecided`."""
+        """Approve or deny a call that waits. Raises `ApprovalNotFound`, `AlreadyDecided`, `InvalidInput`."""
         if decision not in {"approve", "deny"}:
             raise errors.InvalidInput(f"decision must be approve or deny, not {decision!r}")
+        if "\x00" in by or "\x00" in (note or ""):
+            raise errors.InvalidInput("by and note must not contain NUL")
         row = await self._engine.log.transact(
             lambda unit: approvals.decide(unit, self.id, call_id, decision, by=by, note=note)
         )

@@ -18,6 +18,7 @@ from perdure.engine import perdure as embedded
 Word = Annotated[str, pydantic.StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
 """A name: of an agent, a model, a file."""
 
+Attempts = Annotated[int, pydantic.Field(ge=1, le=1000)]
 Title = Annotated[str, pydantic.StringConstraints(max_length=2000)]
 
 
@@ -34,6 +35,15 @@ class Budget(_Body):
     steps: Annotated[int, pydantic.Field(ge=0, le=2**53)] | None = None
 
 
+class Retrying(_Body):
+    """How often a step is asked of a provider that fails, and how long is waited."""
+
+    attempts: Attempts | None = None
+    base_ms: Annotated[int, pydantic.Field(ge=0, le=86_400_000)] | None = None
+    retry_after_cap_ms: Annotated[int, pydantic.Field(ge=0, le=86_400_000)] | None = None
+    attempts_of: dict[Annotated[errors.ModelErrorKind, pydantic.Strict(strict=False)], Attempts] | None = None
+
+
 class Policy(_Body):
     """How a session wants to be recovered and bounded; what is left out is the engine's default."""
 
@@ -45,6 +55,7 @@ class Policy(_Body):
     approval: dict[Word, Literal["never", "always"]] | None = None
     session_budget: Budget | None = None
     turn_budget: Budget | None = None
+    retry: Retrying | None = None
 
     def fact(self) -> events.Policy:
         """As the log keeps it."""
