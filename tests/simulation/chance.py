@@ -21,6 +21,7 @@ KINDS = [
 ]
 ACTIONS = """
 prompt prompt prompt queue queue later interrupt interrupt resume cancel retry change approve deny compact policy recovery
+compact steer retry resume resume cancel delete
 """.split()
 
 
@@ -80,15 +81,19 @@ class Chance(shop.Story):
         return [*said, port.Finish("stop", shop.TOKENS)]
 
     async def script(self, app):
-        session = await app.sessions.create("shop", id=shop.SESSION, policy=self.policy)
         clock = app.engine.world.clock
+        try:
+            session = await app.sessions.create("shop", id=shop.SESSION, policy=self.policy)
+        except errors.SessionGone:
+            await clock.sleep_ms(60_000 if self.calm else 0)  # what its deleter did not finish the sweep does
+            return
         while self.plan:
             at, number, action = self.plan[0]
             wait = shop.simulator.START_MS + at - clock.now_ms()
             if wait > 0:
                 await clock.sleep_ms(wait)
             try:
-                await self.act(app, session, action, f"p{number}")
+                await self.perhaps_elsewhere(app, session, action, f"p{number}")
             except (errors.Conflict, errors.NotFound) as refused:
                 self.said.append(f"{at} {action}: {type(refused).__name__}")
             else:
@@ -98,6 +103,17 @@ class Chance(shop.Story):
             await self.settle(app, session)
         else:
             await clock.sleep_ms(self.chance.randint(0, LENGTH_MS))
+
+    async def perhaps_elsewhere(self, app, session, action, name):
+        """Act here, or as on another node: then this one's doorbell does not ring, and it finds out by itself."""
+        bells = ("ring", "interrupt_here", "sweep_soon") if self.chance.random() < 0.4 else ()
+        for bell in bells:
+            setattr(app.engine, bell, lambda *_: None)
+        try:
+            await self.act(app, session, action, name)
+        finally:
+            for bell in bells:
+                delattr(app.engine, bell)
 
     async def act(self, app, session, action, name):
         chance = self.chance
@@ -124,6 +140,8 @@ class Chance(shop.Story):
             case "approve" | "deny":
                 for row in await session.approvals():
                     await session.decide(row.call_id, action)
+            case "delete":
+                await session.delete()
             case "compact":
                 await session.compact()
             case "policy":
@@ -134,6 +152,8 @@ class Chance(shop.Story):
 
     async def settle(self, app, session):
         """Answer, resume and wait until all is quiet."""
+        if await app.engine.store.read(lambda tx: tx.sessions.tombstone(shop.SESSION)):
+            return
         for _ in range(60):
             await session.wait(timeout=60)
             for row in await session.approvals():

@@ -301,10 +301,10 @@ def agent(outside, reply):
 class Story:
     """One chapter, or all, through as many lives as it takes (`simulator_walk.Scenario`)."""
 
-    def __init__(self, directory, chapter, *, seed=0, deaths="seen", **settings):
+    def __init__(self, directory, chapter, *, seed=0, deaths="seen", disk_ms=0, **settings):
         self.outside = Outside()
         self.chapter = chapter
-        self.simulation = simulator.Simulation(self.agents, directory, seed, settings, deaths, limit_s=7_200)
+        self.simulation = simulator.Simulation(self.agents, directory, seed, settings, deaths, disk_ms, limit_s=7_200)
 
     def agents(self):
         def reply(asked):
@@ -366,12 +366,10 @@ class Story:
 
     def problems(self, *, at_rest):
         async def work(log):
-            if await log.last_seq(SESSION) < 0:
-                return []
             found = await invariants.left(log, SESSION)
             wrong = invariants.at_rest(found) if at_rest else invariants.at_any_time(found)
             wrong += invariants.outside(found, self.outside.effects, self.outside.requests)
-            if at_rest and not wrong:
+            if at_rest and found.session and not wrong:
                 await rebuild.rebuild(log, SESSION)  # which refuses rows that are not what the log says
             for asked in self.outside.requests:
                 wrong += [f"MSG-9 {one}" for one in pairing.problems(openai_request.body(asked)["messages"])]

@@ -11,7 +11,7 @@ import chance
 import pytest
 
 pytestmark = pytest.mark.slow
-SEEDS, FLOCK = 60, 10
+SEEDS, FLOCK = 100, 10
 SOAK_S = float(os.environ.get("PERDURE_SOAK_SECONDS", "120"))
 
 

@@ -12,7 +12,7 @@ from perdure.testing import simulator_walk
 
 pytestmark = pytest.mark.slow
 CHAPTERS = list(shop.CHAPTERS)
-FEW = {"turn": 60, "stopped": 40, "approved": 30, "moody": 20, "broken": 20, "compacted": 40}
+FEW = {"turn": 150, "stopped": 60, "approved": 50, "moody": 30, "broken": 30, "compacted": 60}
 
 
 def walk(place, chapter, says, *, deaths="seen", **how):

@@ -91,7 +91,7 @@ def read(tx: port.Tx, registry: codec.Registry, session_id: str) -> Left:
 
 def at_any_time(found: Left) -> list[str]:
     """What does not hold though it always should."""
-    return [*_rows(found), *invariants_log.problems(found.log), *_claims(found)]
+    return [*_rows(found), *_gone(found), *invariants_log.problems(found.log), *_claims(found)]
 
 
 def _rows(found: Left) -> Iterator[str]:
@@ -99,6 +99,13 @@ def _rows(found: Left) -> Iterator[str]:
     yield from (f"MSG-1 {words}" for words in found.wrong)
     if [one.seq for one in found.log] != list(range(len(found.log))):
         yield "LOG-1 the log has gaps"
+
+
+def _gone(found: Left) -> Iterator[str]:
+    """Of a session that is deleted nothing is left, and nothing comes back (LOG-26)."""
+    if found.session is None:
+        rows = (found.log, found.inputs, found.transcript, found.claim, found.drafts, found.recovery, found.waiting)
+        yield from (f"LOG-26 a deleted session left {row!r:.200}" for row in rows if row)
 
 
 def _claims(found: Left) -> Iterator[str]:
@@ -181,6 +188,8 @@ def _effects(found: Left, effects: Sequence[tuple[str, str]]) -> Iterator[str]:
     for call, times in Counter(effects).items():
         if times > 1:
             yield f"REC-8 call {call} had its effect {times} times"
+    if found.session is None:
+        return
     called = {
         (one.assistant_message_id, one.call_id) for one in found.facts(events.ToolCalled) if not one.provider_executed
     }

@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import gc
 import random
 import shutil
 import tempfile
@@ -101,11 +102,15 @@ class Simulation:
         """
         self.lives += 1
         life = _Running(self, crash_at)
-        with owner.judged(PLACE, life.is_dead):
-            try:
+        collecting = gc.isenabled()
+        gc.disable()  # it runs finalizers whenever it likes
+        try:
+            with owner.judged(PLACE, life.is_dead):
                 return life.run(script, crash_after_ms)
-            finally:
-                life.end()
+        finally:
+            life.end()
+            if collecting:
+                gc.enable()
 
     def remove(self) -> None:
         """Forget the file."""

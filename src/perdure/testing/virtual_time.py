@@ -31,11 +31,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self, limit_s: float = 3_600.0) -> None:
         """It is 0 o'clock."""
         self._now, self._limit, self._turns = 0.0, limit_s, 0
+        self._held: set[asyncio.Task[Any]] = set()  # asyncio's own references are weak
         super().__init__(_Jumping(self._jump))
         numbers = itertools.count(1)
 
         def make(loop: asyncio.AbstractEventLoop, coroutine: Any, **more: Any) -> asyncio.Task[Any]:
             task: asyncio.Task[Any] = _Numbered(coroutine, loop=loop, number=next(numbers), **more)
+            self._held.add(task)
+            task.add_done_callback(self._held.discard)
             return task
 
         self.set_task_factory(make)
@@ -65,10 +68,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         before = logging.root.manager.disable
         logging.disable(logging.CRITICAL)  # what unwinds complains, and nobody is to hear of it
         try:
-            for task in sorted(asyncio.all_tasks(self), key=hash):
+            for task in sorted(self._held, key=hash):
                 unwinding: Any = task
                 unwinding._log_destroy_pending = False  # noqa: SLF001, as a loop that ends does to its own
                 _close(unwinding.get_coro())
+            self._held.clear()
             self.close()
         finally:
             logging.disable(before)
