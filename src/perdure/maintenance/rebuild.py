@@ -1,8 +1,8 @@
 """Rebuild: every projected row of a session made again from its log, in one transaction (MSG-1).
 
-Lives here: taking a session's rows out, projecting its log again, putting back what no log knows, and looking at the
-result before it is committed. Refused under a live claim: its owner holds in memory what the rows are. Not here: what
-differs (`verify.py`).
+Lives here: folding a session's log in memory, putting what that says in the place of its rows, with what no log knows, and
+looking at the result before it is committed. Refused under a live claim: its owner holds in memory what the rows are. Not
+here: what differs (`verify.py`), what a row looks like (`store/upkeep.py`).
 """
 
 from __future__ import annotations
@@ -33,26 +33,35 @@ def _rebuild(unit: Unit, session_id: str, *, claimed: bool) -> int:
     if kept.claim and live and not claimed:
         msg = f"Session {session_id} is executed by {kept.claim.owner_id}"
         raise errors.SessionBusy(msg)
+    folded = _fold(unit, session_id)
     tx.upkeep.clear(session_id)
-    folded, after = projection.Projection(), -1
-    while page := tx.events.page(session_id, after, PAGE):
+    tx.upkeep.put(session_id, folded)
+    tx.upkeep.put_back(session_id, kept)
+    for words in compare.differences(tx, session_id, folded):
+        msg = f"The rebuilt rows of session {session_id} are not what its log says: {words}"
+        raise errors.Defect(msg)
+    return folded.seq + 1
+
+
+def _fold(unit: Unit, session_id: str) -> projection.Projection:
+    """What the log says, from the first event to the last."""
+    builder, after = projection.Builder(), -1
+    while page := unit.tx.events.page(session_id, after, PAGE):
         for row in page:
             if row.seq != after + 1:
                 msg = f"The log of session {session_id} has no event {after + 1}"
                 raise errors.Undecodable(msg)
             after = row.seq
-            recorded = verify.decoded(unit.registry, row)
-            folded = projection.apply(folded, recorded)
-            for project in unit.projectors:
-                project(tx, recorded)
+            try:
+                builder.apply(verify.decoded(unit.registry, row))
+            except errors.Conflict as error:
+                msg = f"Event {row.id} of session {session_id} at sequence {row.seq} cannot be projected: {error}"
+                raise errors.Undecodable(msg) from error
+    folded = builder.freeze()
     if folded.session is None and folded.gone is None:
         msg = f"Session {session_id} does not exist" if after < 0 else f"The log of {session_id} is no session's"
         raise errors.SessionNotFound(msg)
-    tx.upkeep.put_back(session_id, kept)
-    for words in compare.differences(tx, session_id, folded):
-        msg = f"The rebuilt rows of session {session_id} are not what its log says: {words}"
-        raise errors.Defect(msg)
-    return after + 1
+    return folded
 
 
 async def sessions(log: Log) -> list[str]:

@@ -78,7 +78,7 @@ class Walk:
         """Nothing is read yet."""
         self._tx, self._registry, self._aggregate_id = tx, registry, aggregate_id
         self.count, self._expected = 0, 0
-        self.folded: projection.Projection | None = projection.Projection()
+        self._builder: projection.Builder | None = projection.Builder()
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Kind and words of each."""
@@ -90,8 +90,9 @@ class Walk:
         last, _ = self._tx.events.sequence(self._aggregate_id)
         if last != self._expected - 1:
             yield "gap", f"the sequence row says {last}, the last event is {self._expected - 1}"
-        if self.folded and (self.folded.session or self.folded.gone is not None or self._has_rows()):
-            for words in compare.differences(self._tx, self._aggregate_id, self.folded):
+        folded = self._builder and self._builder.freeze()
+        if folded and (folded.session or folded.gone is not None or self._has_rows()):
+            for words in compare.differences(self._tx, self._aggregate_id, folded):
                 yield "rows", words
 
     def _has_rows(self) -> bool:
@@ -101,20 +102,20 @@ class Walk:
         self.count += 1
         if row.seq != self._expected:
             yield "gap", f"event {row.id} has sequence {row.seq}, expected {self._expected}"
-            self.folded = None
+            self._builder = None
         self._expected = row.seq + 1
         try:
             recorded = decoded(self._registry, row)
         except errors.PerdureError as error:
             yield "undecodable", f"event {row.id} at sequence {row.seq}: {error}"
-            self.folded = None
+            self._builder = None
             return
-        if self.folded:
+        if self._builder:
             try:
-                self.folded = projection.apply(self.folded, recorded)
+                self._builder.apply(recorded)
             except errors.Conflict as error:
                 yield "rows", f"event {row.id} at sequence {row.seq} cannot be projected: {error}"
-                self.folded = None
+                self._builder = None
 
 
 def decoded(registry: codec.Registry, row: EventRow) -> events.Recorded[Any]:

@@ -1,15 +1,17 @@
 """Rows as maintenance sees them: all of a session at once, and the part of them that no log knows.
 
-Lives here: reading every projected row of a session, and `Kept`, what a rebuild takes out and puts back. Not here: what
-the rows should be (`maintenance/`).
+Lives here: reading every projected row of a session, writing all of them at once, and `Kept`, what a rebuild takes out and
+puts back. Not here: what the rows should be (`core/projection.py`).
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from perdure.core import codec, messages, projection, rows
 from perdure.store.approvals import ApprovalRow
 from perdure.store.claims import ClaimRow, Claims
 from perdure.store.context import Context, DraftRow, EpochRow
@@ -88,6 +90,20 @@ class Upkeep:
             clear(self._c, session_id=session_id)
         self._sessions.delete(session_id)
 
+    def put(self, session_id: str, folded: projection.Projection) -> None:
+        """Write every row that the log decides, where none is; the same that the projectors would have left."""
+        if folded.gone is not None:
+            self._sessions.put_tombstone(session_id, folded.gone)
+        if folded.session is None:
+            return
+        held = folded.transcript.messages
+        self._q.upkeep_put_session(self._c, **_session(folded.session))
+        self._q.upkeep_put_messages(self._c, (_message(session_id, one) for one in held))
+        self._q.upkeep_put_parts(self._c, (part for one in held for part in _parts(session_id, one)))
+        self._q.upkeep_put_inputs(self._c, map(_input, folded.inputs.values()))
+        self._q.upkeep_put_approvals(self._c, map(dataclasses.asdict, folded.approvals.values()))
+        self._q.upkeep_put_recoveries(self._c, map(_recovery, folded.recoveries.values()))
+
     def put_back(self, session_id: str, kept: Kept) -> None:
         """Put it back beside the rebuilt rows."""
         if kept.session:
@@ -108,3 +124,60 @@ class Upkeep:
             self._context.put_epoch(session_id, kept.epoch)
         for draft in kept.drafts:
             self._context.put_draft(session_id, draft)
+
+
+# -- values as columns -------------------------------------------------------------------------------------------------------
+
+
+def _columns(value: Any) -> dict[str, Any]:
+    """The fields as they are."""
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+
+
+def _session(one: rows.Session) -> dict[str, Any]:
+    columns = _columns(one)
+    usage: messages.Usage = columns.pop("usage")
+    return {
+        **columns,
+        **{f"tokens_{kind}": count for kind, count in _columns(usage.tokens).items()},
+        "cost": usage.cost,
+        "unknown_cost": usage.unknown_cost,
+        "metadata": codec.dump_optional(one.metadata),
+        "policy": codec.dump(one.policy),
+        "archived": int(one.archived),
+        "forked_from": codec.dump_optional(one.forked_from),
+        "parked": int(one.parked),
+    }
+
+
+def _message(session_id: str, one: messages.Message) -> dict[str, Any]:
+    return {
+        "id": one.id,
+        "session_id": session_id,
+        "type": codec.message_type(one),
+        "seq": one.seq,
+        "time_created": one.time.created,
+        "data": codec.dump_message(one),
+    }
+
+
+def _parts(session_id: str, one: messages.Message) -> Iterator[dict[str, Any]]:
+    for ordinal, part in enumerate(one.parts if isinstance(one, messages.Assistant) else ()):
+        kind, part_id = messages.part_key(part)
+        yield {
+            "session_id": session_id,
+            "message_id": one.id,
+            "ordinal": ordinal,
+            "kind": kind,
+            "part_id": part_id,
+            "open": int(messages.part_is_open(part)),
+            "data": codec.dump_part(part),
+        }
+
+
+def _input(one: rows.Input) -> dict[str, Any]:
+    return {**_columns(one), "wake_pending": int(one.wake_pending), "error": codec.dump_optional(one.error)}
+
+
+def _recovery(one: rows.Recovery) -> dict[str, Any]:
+    return {**_columns(one), "wake_pending": int(one.wake_pending)}

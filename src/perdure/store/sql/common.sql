@@ -620,3 +620,41 @@ DELETE FROM session_message WHERE session_id = :session_id;
 -- name: upkeep_clear_claims(session_id)!
 -- Gone before a rebuild, also where no session row is left that they would go with.
 DELETE FROM session_execution WHERE session_id = :session_id;
+
+-- name: upkeep_put_session(id, agent, model, title, metadata, policy, archived, forked_from, time_created, time_updated, tokens_input, tokens_output, tokens_reasoning, tokens_cache_read, tokens_cache_write, cost, unknown_cost, execution_id, execution_purpose, parked)!
+-- A session as its log says it is.
+INSERT INTO session (id, agent, model, title, metadata, policy, archived, forked_from, time_created, time_updated,
+                     tokens_input, tokens_output, tokens_reasoning, tokens_cache_read, tokens_cache_write, cost, unknown_cost,
+                     execution_id, execution_purpose, parked)
+VALUES (:id, :agent, :model, :title, :metadata, :policy, :archived, :forked_from, :time_created, :time_updated,
+        :tokens_input, :tokens_output, :tokens_reasoning, :tokens_cache_read, :tokens_cache_write, :cost, :unknown_cost,
+        :execution_id, :execution_purpose, :parked);
+
+-- name: upkeep_put_messages(id, session_id, type, seq, time_created, data)*!
+-- Messages as the log says they are.
+INSERT INTO session_message (id, session_id, type, seq, time_created, data)
+VALUES (:id, :session_id, :type, :seq, :time_created, :data);
+
+-- name: upkeep_put_parts(session_id, message_id, ordinal, kind, part_id, open, data)*!
+-- Parts as the log says they are.
+INSERT INTO session_part (session_id, message_id, ordinal, kind, part_id, open, data)
+VALUES (:session_id, :message_id, :ordinal, :kind, :part_id, :open, :data);
+
+-- name: upkeep_put_inputs(id, session_id, kind, prompt, delivery, admitted_delivery, time_created, admitted_seq, promoted_seq, wake_pending, execution_requests, retries, retried_by, outcome, error, settled_seq)*!
+-- Inputs as the log says they are.
+INSERT INTO session_input (id, session_id, kind, prompt, delivery, admitted_delivery, time_created, admitted_seq, promoted_seq,
+                           wake_pending, execution_requests, retries, retried_by, outcome, error, settled_seq)
+VALUES (:id, :session_id, :kind, :prompt, :delivery, :admitted_delivery, :time_created, :admitted_seq, :promoted_seq,
+        :wake_pending, :execution_requests, :retries, :retried_by, :outcome, :error, :settled_seq);
+
+-- name: upkeep_put_approvals(session_id, message_id, call_id, execution_id, time_created, deadline, decision, by, note)*!
+-- Approvals as the log says they are.
+INSERT INTO session_approval (session_id, message_id, call_id, execution_id, time_created, deadline, decision, by, note)
+VALUES (:session_id, :message_id, :call_id, :execution_id, :time_created, :deadline, :decision, :by, :note);
+
+-- name: upkeep_put_recoveries(execution_id, session_id, assistant_message_id, continuation_message_id, phase, wake_pending, not_before, attempt, time_created)*!
+-- Recoveries as the log says they are.
+INSERT INTO session_recovery (execution_id, session_id, assistant_message_id, continuation_message_id, phase, wake_pending,
+                              not_before, attempt, time_created)
+VALUES (:execution_id, :session_id, :assistant_message_id, :continuation_message_id, :phase, :wake_pending, :not_before,
+        :attempt, :time_created);
