@@ -7,6 +7,7 @@ import asyncio
 from fastapi import APIRouter
 from starlette.responses import Response
 
+from perdure import ids
 from perdure.engine import perdure as embedded
 from perdure.server import problems, requests, wire
 from perdure.server.serving import Here, Serving, Target
@@ -40,7 +41,7 @@ async def wait(here: Here, session: Target, body: requests.Wait | None = None) -
     """Wait for a prompt to settle, or without one until nothing is owed; `done` says whether that came."""
     asked = body or requests.Wait()
     if asked.message_id is not None:
-        await session.receipt(asked.message_id)
+        await session.receipt(ids.check_shape("Prompt id", asked.message_id))
     await _wait(here, session, asked)
     receipt = None if asked.message_id is None else await session.receipt(asked.message_id)
     rests = await here.perdure.engine.store.read(lambda tx: statuses.at_rest(tx, session.id))
