@@ -1,11 +1,13 @@
 """The command line as a person meets it: a process of its own in an empty directory."""
 
+import asyncio
 import contextlib
 import json
 import logging
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 
 from perdure.cli import main
+from perdure.testing import fake_provider
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 START = [sys.executable, "-c", "from perdure.cli.main import main; main()"]
@@ -115,3 +118,42 @@ def here(
     for name, module in list(sys.modules.items()):
         if str(getattr(module, "__file__", None)).startswith(str(shell.directory)):
             del sys.modules[name]
+
+
+class Provider:
+    """A fake provider in a thread, for tests that are not async."""
+
+    def __init__(self):
+        self.loop, self.ready = asyncio.new_event_loop(), threading.Event()
+        self._thread = threading.Thread(target=self.loop.run_until_complete, args=(self._serve(),))
+
+    async def _serve(self):
+        self._stop = asyncio.Event()
+        async with fake_provider.serve() as self.fake:
+            self.ready.set()
+            await self._stop.wait()
+
+    def __enter__(self):
+        self._thread.start()
+        self.ready.wait(PATIENCE)
+        return self
+
+    def __exit__(self, *_):
+        self.loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+        self.loop.close()
+
+    def script(self, *rules):
+        self.loop.call_soon_threadsafe(self.fake.script, rules)
+
+    def release(self, gate):
+        self.loop.call_soon_threadsafe(self.fake.release, gate)
+
+    def arrived(self, gate):
+        asyncio.run_coroutine_threadsafe(self.fake.arrived(gate), self.loop).result(PATIENCE)
+
+
+@pytest.fixture
+def provider():
+    with Provider() as made:
+        yield made

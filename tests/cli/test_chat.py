@@ -1,6 +1,5 @@
 """`perdure chat` as a person meets it, through a pseudo-terminal, against a real server and a provider that hangs on demand."""
 
-import asyncio
 import contextlib
 import fcntl
 import os
@@ -11,12 +10,10 @@ import struct
 import subprocess
 import sys
 import termios
-import threading
 import time
 
 import pytest
 
-from perdure.testing import fake_provider
 from perdure.testing import provider_script as script
 
 PATIENCE = 30
@@ -34,45 +31,6 @@ LINE = "▸  "
 """The empty line with its cursor: from here on every key counts."""
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
-
-
-class Provider:
-    """A fake provider in a thread, for tests that are not async."""
-
-    def __init__(self):
-        self.loop, self.ready = asyncio.new_event_loop(), threading.Event()
-        self._thread = threading.Thread(target=self.loop.run_until_complete, args=(self._serve(),))
-
-    async def _serve(self):
-        self._stop = asyncio.Event()
-        async with fake_provider.serve() as self.fake:
-            self.ready.set()
-            await self._stop.wait()
-
-    def __enter__(self):
-        self._thread.start()
-        self.ready.wait(PATIENCE)
-        return self
-
-    def __exit__(self, *_):
-        self.loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
-        self.loop.close()
-
-    def script(self, *rules):
-        self.loop.call_soon_threadsafe(self.fake.script, rules)
-
-    def release(self, gate):
-        self.loop.call_soon_threadsafe(self.fake.release, gate)
-
-    def arrived(self, gate):
-        asyncio.run_coroutine_threadsafe(self.fake.arrived(gate), self.loop).result(PATIENCE)
-
-
-@pytest.fixture
-def provider():
-    with Provider() as made:
-        yield made
 
 
 @pytest.fixture

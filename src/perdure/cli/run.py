@@ -7,6 +7,7 @@ answer is printed once it is whole, so that a script never reads half of one.
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -35,7 +36,7 @@ class Asked:
 
 
 async def command(
-    prompt: Annotated[str | None, Parameter(show_default=False)] = None,
+    prompt: Annotated[str | None, Parameter(show_default=False, allow_leading_hyphen=True)] = None,
     /,
     *,
     session: connect.Word = None,
@@ -89,8 +90,10 @@ async def command(
 
 
 def _text(prompt: str | None) -> str:
-    """The prompt. Raises `InvalidInput` where there is none."""
+    """The prompt. Raises `InvalidInput` where there is none, or where it is an option misspelt."""
     if prompt is not None and prompt != "-":
+        if re.fullmatch(r"--?[a-z][\w-]*(=\S*)?", prompt):
+            raise errors.InvalidInput(f"There is no option {prompt}; see 'perdure run --help'")
         return prompt
     if prompt is None and sys.stdin.isatty():
         raise errors.InvalidInput("There is no prompt: give one, or '-' to type it on stdin")

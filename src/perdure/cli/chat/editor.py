@@ -72,7 +72,7 @@ class Editor:
             case "\x0b":
                 self._replace(self.cursor, len(self.text))
             case "\x17":
-                self._replace(len(self.text[: self.cursor].rstrip().rpartition(" ")[0]), self.cursor)
+                self._replace(self.text[: self.cursor].rstrip().rfind(" ") + 1, self.cursor)
             case "\x01":
                 self.cursor = 0
             case "\x05":
