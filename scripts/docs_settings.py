@@ -26,10 +26,12 @@ MEANING = {
     "model": "Model of the agent `default`, as `PROVIDER:NAME`, where no app is named.",
     "lease_seconds": "How long a claim holds without being renewed. What a process of another machine left is taken up "
     "after that; what a process of this machine left, at once.",
-    "grace_seconds": "How long running steps may go on after SIGTERM, and a tool after an interrupt.",
+    "grace_seconds": "How long running steps may go on after SIGTERM, and how long deleting a session waits for its turn.",
     "recovery_budget": "How often a turn whose process died is tried again, where the session's policy does not say.",
     "parallel": "How many sessions run at once in one process.",
     "log_level": "`debug`, `info`, `warning` or `error`; `debug` adds tracebacks.",
+    "log_format": "`text`, or `json` for one object a line, with the ids of its trace where one is recorded.",
+    "log_format": "`text`, a line for people, or `json`, an object on each line.",
     "allowed_hosts": "More names, with commas, under which the server may be called; `*` is any.",
     "max_body_mib": "Size of a request's body, at most.",
     "heartbeat_seconds": "After so long without an event a stream carries a sign of life.",
@@ -37,7 +39,7 @@ MEANING = {
 }
 
 VARIABLES = {
-    "`PERDURE_URL`": "Server that commands such as `perdure chat` and `perdure sessions` ask; without it they open the database.",
+    "`PERDURE_URL`": "Server that commands such as `perdure chat` ask; without it they open the database.",
     "`OPENAI_BASE_URL`": "Address for `openai:NAME`: any server that speaks chat completions; usually "
     "`https://api.openai.com/v1`.",
     "`OPENAI_API_KEY`": "Its key. A server that asks for none needs none.",
