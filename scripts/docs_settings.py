@@ -31,7 +31,6 @@ MEANING = {
     "parallel": "How many sessions run at once in one process.",
     "log_level": "`debug`, `info`, `warning` or `error`; `debug` adds tracebacks.",
     "log_format": "`text`, or `json` for one object a line, with the ids of its trace where one is recorded.",
-    "log_format": "`text`, a line for people, or `json`, an object on each line.",
     "allowed_hosts": "More names, with commas, under which the server may be called; `*` is any.",
     "max_body_mib": "Size of a request's body, at most.",
     "heartbeat_seconds": "After so long without an event a stream carries a sign of life.",

@@ -48,7 +48,7 @@ def test_a_page_does_what_it_says(page, provider, tmp_path):
     "line", ["perdure serve --bind 0.0.0.0", "perdure approve", "make coffee", "perdure backup a b"]
 )
 def test_a_command_that_does_not_exist_is_seen(line):
-    with pytest.raises(Exception):  # noqa: B017, PT011, whatever says so
+    with pytest.raises(Exception):  # noqa: B017, whatever says so
         readers.check(line)
 
 
