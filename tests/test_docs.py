@@ -63,6 +63,15 @@ def test_a_test_that_a_page_names_exists(page):
     assert missing == []
 
 
+def test_the_picture_of_the_house_names_files_and_rooms_that_exist():
+    text = (ROOT / "docs" / "how-it-works.md").read_text()
+    house = ROOT / "src" / "perdure"
+    files = re.findall(r"`([\w/]+\.(?:py|sql))`", text)
+    assert [file for file in files if not ((house / file).exists() or (ROOT / file).exists())] == []
+    rooms = {path.parent.name for path in house.glob("*/__init__.py")}
+    assert rooms - set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == set()
+
+
 def test_every_promise_names_a_test_and_the_rules_it_names_exist():
     rules = set(RULE.findall((ROOT / "docs" / "spec.md").read_text()))
     rows = [line for line in (ROOT / "docs" / "guarantees.md").read_text().splitlines() if line.startswith("| ")]
