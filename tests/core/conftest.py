@@ -12,6 +12,7 @@ from perdure import errors
 from perdure.core import codec, events, messages, projection, rows, transcript
 from perdure.log import projections
 from perdure.log.log import Log
+from perdure.maintenance import rebuild
 from perdure.session import history
 from perdure.store.sqlite import SqliteStore
 
@@ -149,9 +150,26 @@ class Desk:
         assert [event.seq for event in appended] == list(range(held.seq + 1, folded.seq + 1))
         return folded
 
+    def rebuilt(self, session_id):
+        """Every column of every row of a session, before a rebuild and after."""
+        before = self.run(self.store.read(lambda tx: stored(tx, session_id)))
+        self.run(rebuild.rebuild(self.log, session_id))
+        return before, self.run(self.store.read(lambda tx: stored(tx, session_id)))
+
     def rows(self, session_id):
         """Everything the rows say of a session, in the words of the fold."""
         return self.run(self.store.read(lambda tx: read(tx, session_id)))
+
+
+TABLES = {"session": "id", "session_message": "session_id", "session_part": "session_id", "session_input": "session_id"}
+TABLES |= {"session_approval": "session_id", "session_recovery": "session_id", "tombstone": "session_id"}
+
+
+def stored(tx, session_id):
+    def table(name, column):
+        return tx.events._c.execute(f"SELECT * FROM {name} WHERE {column} = ?", (session_id,)).fetchall()
+
+    return {name: sorted(map(repr, table(name, column))) for name, column in TABLES.items()}
 
 
 def read(tx, session_id):

@@ -1,8 +1,9 @@
 """Histories of every kind, reachable or not, told to a real log: its rows are what memory folds, fact by fact (MSG-1).
 
 The machine tells each fact twice, to rows through `Unit.append` on a SQLite file and to `projection.apply`, and holds
-the two against each other after every commit. What one refuses, the other refuses. And whatever the history, the
-request lowered from it passes the strict pairing check (MSG-9).
+the two against each other after every commit. What one refuses, the other refuses. At the end one builder is told the
+whole log, and a rebuild makes the same rows again, byte for byte. And whatever the history, the request lowered from it
+passes the strict pairing check (MSG-9).
 """
 
 import dataclasses
@@ -358,10 +359,13 @@ class Histories(RuleBasedStateMachine):
             return
         told = self.desk.run(self.all_told())
         assert transcript_of(told) == self.held.transcript
-        whole = projection.Projection()
+        whole = projection.Builder()
         for event in [*told, *told]:
-            whole = projection.apply(whole, event)
-        assert whole == self.held
+            whole.apply(event)
+        assert whole.freeze() == self.held
+        assert whole.freeze() == self.held
+        before, after = self.desk.rebuilt(self.session_id)
+        assert before == after
         self.tell(self.fact(events.SessionDeleted))
         assert self.held.session is None
 

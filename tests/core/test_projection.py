@@ -90,6 +90,21 @@ def test_a_call_of_unknown_cost_is_counted_as_such(told):
     assert told.held.session.usage == messages.Usage(messages.Tokens(1), 2, 1)
 
 
+def test_what_a_fork_inherited_is_counted_with_its_parent_alone_api_3(desk):
+    step = {"session_id": "child", "assistant_message_id": "a"}
+    used = events.UsageRecorded(session_id="child", source="summary", tokens=messages.Tokens(1), cost=2)
+    facts = [
+        events.SessionCreated(session_id="child", agent="main", forked_from=events.Origin("parent", 3)),
+        events.StepStarted(**step, agent="main", model="scripted:m"),
+        events.StepEnded(**step, finish="stop", tokens=messages.Tokens(7), cost=9),
+        used,
+        used,
+    ]
+    held = desk.tell(projection.Projection(), facts)
+    assert desk.rows("child") == held
+    assert held.session.usage == messages.Usage(messages.Tokens(1), 2)
+
+
 def test_a_deleted_session_has_no_rows_but_its_tombstone(told):
     told.admit()
     told.tell(events.SessionDeleted)

@@ -143,6 +143,32 @@ async def test_a_rebuild_of_a_log_that_cannot_be_read_changes_nothing_msg_1(data
     assert kit.dump(database) == rows
 
 
+async def test_a_log_with_a_fact_that_rows_refuse_is_found_and_not_rebuilt_msg_1(database, kit):
+    twice = 'type = \'session.created.1\', data = \'{"session_id":"s1","agent":"main"}\''
+    kit.damage(database, *kit.ALLOW, f"UPDATE event SET {twice} WHERE aggregate_id = 's1' AND seq = 40")
+    assert [(one[0], one[1], "cannot be projected" in one[2]) for one in await problems(database)] == [
+        ("s1", "rows", True)
+    ]
+    rows = kit.dump(database)
+    async with opening.log(database) as log:
+        with pytest.raises(errors.Undecodable, match="at sequence 40 cannot be projected"):
+            await rebuild.rebuild(log, "s1")
+    assert kit.dump(database) == rows
+
+
+async def test_a_row_that_went_to_another_session_is_taken_from_it_first(database, kit):
+    sound = kit.dump(database)
+    kit.damage(database, "UPDATE session_message SET session_id = 's2', seq = 9999 WHERE id = 's1_msg_y'")
+    rows = kit.dump(database)
+    async with opening.log(database) as log:
+        with pytest.raises(errors.Defect):
+            await rebuild.rebuild(log, "s1")
+        assert kit.dump(database) == rows
+        await rebuild.rebuild(log, "s2")
+        await rebuild.rebuild(log, "s1")
+    assert kit.dump(database) == sound
+
+
 async def test_every_session_is_found_for_a_rebuild(log):
     assert await rebuild.sessions(log) == ["s1", "s2"]
 

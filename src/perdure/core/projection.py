@@ -74,7 +74,7 @@ class Builder:
                 rule(self, recorded)
             if self.gone is None:
                 self.transcript.change(changes)
-            if changes or kind is events.UsageRecorded:
+            if kind in REPORTS and (changes or kind is events.UsageRecorded):
                 self._count(recorded)
         self.transcript.seq = recorded.seq
 
@@ -95,13 +95,12 @@ class Builder:
             self.session = replace(self.session, **changes)
 
     def _count(self, recorded: Recorded) -> None:
-        """Add what a model call used to the totals; what a fork inherited is its parent's (REC-9)."""
-        fact, session = recorded.data, self.session
-        if session is None or not isinstance(fact, events.StepEnded | events.StepFailed | events.UsageRecorded):
+        """Add what a model call used to the totals; what a fork inherited is its parent's (API-3)."""
+        fact: events.StepEnded | events.StepFailed | events.UsageRecorded = recorded.data
+        session = self.session
+        if session is None or (session.forked_from and recorded.seq <= session.forked_from.seq):
             return
         if isinstance(fact, events.StepFailed) and fact.tokens is None and fact.cost is None:
-            return
-        if session.forked_from and recorded.seq <= session.forked_from.seq:
             return
         was = session.usage
         tokens = was.tokens.plus(fact.tokens) if fact.tokens else was.tokens
@@ -375,3 +374,6 @@ RULES: dict[type[Any], Rule] = {
 
 ONLY_IF_TAKEN = frozenset({events.StepInterrupted, events.ToolApprovalRequested, events.ToolApprovalResolved})
 """Facts of an assistant: where the transcript takes no notice of them, neither does any row (MSG-4)."""
+
+REPORTS = frozenset({events.StepEnded, events.StepFailed, events.UsageRecorded})
+"""Facts that say what a model call used."""
