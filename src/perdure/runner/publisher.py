@@ -15,8 +15,9 @@ from typing import Any, Protocol
 
 from perdure import clock as clocks
 from perdure import errors
-from perdure.core import codec, events, messages, text
+from perdure.core import events, messages, text
 from perdure.models import port
+from perdure.runner import arguments
 from perdure.store.context import DraftRow
 
 DELTA_S = 0.05
@@ -194,7 +195,7 @@ class Publisher:
                 events.ToolCalled,
                 call_id=event.call_id,
                 name=call.name,
-                input=object_of(call.input) or {},
+                input=arguments.object_of(call.input) or {},
                 effect="read",
                 provider_executed=True,
             )
@@ -389,14 +390,3 @@ def _target(
     if isinstance(event, port.ReasoningDelta):
         return "reasoning", event.id, "Reasoning"
     return "tool", event.call_id, "Tool input"
-
-
-def object_of(raw: str) -> messages.JsonObject | None:
-    """A call's raw arguments as an object; None where they are no JSON object. No arguments at all are an empty one."""
-    if not raw.strip():
-        return {}
-    try:
-        value = codec.load(raw, dict[str, Any])
-    except errors.Undecodable:
-        return None
-    return value

@@ -20,7 +20,7 @@ from perdure import errors, telemetry
 from perdure.core import events, messages, request
 from perdure.log.unit import Unit
 from perdure.models import port
-from perdure.runner import approval, loops, publisher, tool_progress, tools
+from perdure.runner import approval, arguments, loops, publisher, tool_progress, tools
 from perdure.runner.turn import Approved, Turn
 from perdure.session import claims
 from perdure.store import claims as rows
@@ -222,7 +222,7 @@ class _Step:
         """Decide about a call whose input is complete: fail it at once, or make it durable and start it."""
         self._called = True
         bound = self.turn.ready.toolbox.get(name)
-        given = publisher.object_of(raw)
+        given = arguments.object_of(raw)
         self._results[call_id] = (f"{name} {raw}" if given is None else loops.key(name, given), True)
         if self.turn.last_step:
             await self._refuse(call_id, "not_allowed", "No tool may be called in the last step")

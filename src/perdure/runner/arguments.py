@@ -1,0 +1,21 @@
+"""What a model wrote as the arguments of a call.
+
+Lives here: raw text into an object, and nothing else. Not here: whether the arguments fit the tool (`tools/function.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perdure import errors
+from perdure.core import codec, messages
+
+
+def object_of(raw: str) -> messages.JsonObject | None:
+    """A call's raw arguments as an object; None where they are no JSON object. No arguments at all are an empty one."""
+    if not raw.strip():
+        return {}
+    try:
+        return codec.load(raw, dict[str, Any])
+    except errors.Undecodable:
+        return None
