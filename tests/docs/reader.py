@@ -72,7 +72,6 @@ class Reader:
             "HOME": str(self.directory),
             "PATH": f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT / "src"),
-            "PYTHONDONTWRITEBYTECODE": "1",
             "OPENAI_BASE_URL": provider,
             "PERDURE_PORT": self.ports["7433"],
             "NO_COLOR": "1",
