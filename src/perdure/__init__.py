@@ -13,6 +13,7 @@ from perdure.version import VERSION
 
 if TYPE_CHECKING:
     from perdure.agent import Agent, Tool, ToolContext, ToolError, ToolResult, tool
+    from perdure.client.client import Client
     from perdure.core.events import Budget, Policy, Retrying
     from perdure.engine.perdure import Part, Perdure, Session
     from perdure.errors import PerdureError
@@ -34,6 +35,7 @@ _HOMES = {
     "Budget": "perdure.core.events",
     "Policy": "perdure.core.events",
     "Retrying": "perdure.core.events",
+    "Client": "perdure.client.client",
     "DateSource": "perdure.session.sources",
     "FileSource": "perdure.session.sources",
     "FunctionSource": "perdure.session.sources",
@@ -49,6 +51,7 @@ _HOMES = {
 __all__ = [
     "Agent",
     "Budget",
+    "Client",
     "DateSource",
     "FileSource",
     "FunctionSource",

@@ -42,20 +42,21 @@ class Catalogue:
     def __init__(self, variable: Variable, own: Mapping[str, port.Model] | None = None) -> None:
         """Prefer `own` models, by `provider:name`."""
         self._variable = variable
-        self._models: dict[str, port.Model] = dict(own or {})
+        self._own: Mapping[str, port.Model] = dict(own or {})
+        self._made: dict[str, port.Model] = {}
 
     def resolve(self, name: str) -> port.Model:
         """The model of that name. Raises `UnknownModel`, or `ConfigError` where its provider is not configured."""
-        known = self._models.get(name)
+        known = self._own.get(name) or self._made.get(name)
         if known is None:
-            known = self._models[name] = self._make(name)
+            known = self._made[name] = self._make(name)
         return known
 
     def check(self, name: str) -> None:
         """Raise `UnknownModel` for a name that no adapter here could serve; makes nothing."""
         provider, colon, model = name.partition(":")
-        if name not in self._models and (not colon or not model or provider not in PROVIDERS):
-            known = ", ".join(sorted({*self._models, *(f"{one}:NAME" for one in PROVIDERS)}))
+        if name not in self._own and (not colon or not model or provider not in PROVIDERS):
+            known = ", ".join(sorted({*self._own, *(f"{one}:NAME" for one in PROVIDERS)}))
             raise errors.UnknownModel(f"There is no model {name!r} here; there are: {known}")
 
     def _make(self, name: str) -> port.Model:
@@ -64,8 +65,9 @@ class Catalogue:
         return PROVIDERS[provider](model, self._variable)
 
     async def close(self) -> None:
-        """Close every model that was made or given."""
-        for model in self._models.values():
+        """Close every model that was made here; those of the user stay the user's. What is asked for later is made anew."""
+        made, self._made = self._made, {}
+        for model in made.values():
             await model.close()
 
 
