@@ -38,6 +38,8 @@ MEANING = {
 }
 
 VARIABLES = {
+    "`PERDURE_CONFIG`": "A TOML file with settings by the names above, in small letters without the prefix; "
+    "else `./perdure.toml` is read if there is one. The environment wins over it.",
     "`PERDURE_URL`": "Server that commands such as `perdure chat` ask; without it they open the database.",
     "`OPENAI_BASE_URL`": "Address for `openai:NAME`: any server that speaks chat completions; usually "
     "`https://api.openai.com/v1`.",

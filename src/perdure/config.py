@@ -7,17 +7,20 @@ Lives here: names, defaults and checks of what a person may set. Not here: what 
 from __future__ import annotations
 
 import os
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pydantic
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from perdure import errors
 
 
 class Settings(BaseSettings):
-    """What can be set. Each field is `PERDURE_` and its name in the environment; an argument wins over that."""
+    """What can be set. Each field is `PERDURE_` and its name in the environment, or its name in a TOML file: the one that
+    PERDURE_CONFIG names, else ./perdure.toml if there is one. An argument wins over the environment, that over the file.
+    """
 
     model_config = SettingsConfigDict(env_prefix="PERDURE_", frozen=True, extra="ignore")
 
@@ -37,6 +40,19 @@ class Settings(BaseSettings):
     heartbeat_seconds: float = pydantic.Field(default=15.0, gt=0, le=3600)
     stall_seconds: float = pydantic.Field(default=30.0, gt=0, le=3600)
 
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Arguments, environment, file: the first that says something counts."""
+        del dotenv_settings, file_secret_settings
+        return init_settings, env_settings, InitSettingsSource(settings_cls, from_file(settings_cls))
+
     @property
     def database_path(self) -> Path:
         """The SQLite file. Raises `ConfigError` for another kind of URL."""
@@ -50,6 +66,23 @@ class Settings(BaseSettings):
         if not url:
             raise errors.ConfigError("PERDURE_DATABASE_URL is empty; name a SQLite file")
         return Path(url)
+
+
+def from_file(known: type[BaseSettings]) -> dict[str, Any]:
+    """What the settings file says. Raises `ConfigError` for a file that cannot be read or names an unknown setting."""
+    named = os.environ.get("PERDURE_CONFIG")
+    path = Path(named or "perdure.toml")
+    if not named and not path.is_file():
+        return {}
+    try:
+        found = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise errors.ConfigError(f"{path}: {error}") from error
+    if unknown := sorted(set(found) - set(known.model_fields)):
+        raise errors.ConfigError(
+            f"{path}: there is no setting {unknown[0]!r}; there are: {', '.join(known.model_fields)}"
+        )
+    return found
 
 
 def settings(**given: Any) -> Settings:

@@ -176,3 +176,9 @@ async def test_the_transcript_is_what_its_description_says(served, replies):
     _, answer, _ = described.data
     assert [part.type for part in answer.parts] == ["reasoning", "tool"]
     assert (answer.parts[1].name, answer.parts[1].status) == ("missing", "error")
+
+
+async def test_a_body_that_is_not_declared_as_json_is_told_so(served):
+    refused = await served.client.post("/v1/sessions", content=b'{"id": "t"}')
+    assert refused.status_code == 422
+    assert "send 'Content-Type: application/json'" in refused.json()["detail"]

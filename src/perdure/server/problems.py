@@ -101,8 +101,10 @@ async def _perdure_error(_: Request, error: Exception) -> Response:
     return response(cast("errors.PerdureError", error))
 
 
-async def _invalid_request(_: Request, error: Exception) -> Response:
+async def _invalid_request(request: Request, error: Exception) -> Response:
     found = cast("RequestValidationError", error).errors()
+    if any(one["loc"] == ("body",) for one in found) and "json" not in request.headers.get("content-type", ""):
+        return response(errors.InvalidInput("The body is not declared as JSON: send 'Content-Type: application/json'"))
     said = "; ".join(_complaint(one) for one in found[:3])
     if any(one["type"] == "json_invalid" for one in found):
         return response(errors.MalformedJson(said))
