@@ -127,6 +127,7 @@ async def test_a_stranger_who_tries_everything_finds_nothing(served, monkeypatch
         *command,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
+        cwd=tmp_path,
         env={**os.environ, "COLUMNS": "150"},
     )
     wrote, _ = await process.communicate()

@@ -113,10 +113,13 @@ async def test_a_reconnect_with_its_last_seq_gets_the_rest_once_api_1(served):
     assert seen + rest == list(range(7))
 
 
-async def test_the_query_wins_over_the_header(served):
+@pytest.mark.parametrize(("query", "header"), [(2, "0"), (0, "2")])
+async def test_a_browser_that_comes_back_with_its_old_query_goes_on_from_the_later_of_the_two_api_1(
+    served, query, header
+):
     await served.session()
     await facts(served, 3)
-    async with served.reader(headers={"Last-Event-ID": "0"}, after=2) as reader:
+    async with served.reader(headers={"Last-Event-ID": header}, after=query) as reader:
         assert seqs(await reader.until("synced")) == [3]
 
 

@@ -114,6 +114,12 @@ def test_what_is_known_of_sessions_stays_within_its_bound(monkeypatch):
     assert list(counts._speaking) == ["s6", "s7", "s8"]
 
 
+async def quiet(engine):
+    """Wait until no drain runs."""
+    while periods := engine.coordinator._periods:
+        await asyncio.wait(set(periods))
+
+
 async def test_a_claim_that_is_lost_is_counted_once(served, replies):
     gate = scripted.Gate()
     replies.append([scripted.Text("Half"), scripted.Hang(gate), scripted.Text("more")])
@@ -125,6 +131,8 @@ async def test_a_claim_that_is_lost_is_counted_once(served, replies):
         execution_id = engine.claims.executing("s")
         await engine.store.write(lambda tx: tx.claims.expire(execution_id, engine.owner_id))
         gate.open()
+        await quiet(engine)
+        engine.sweep_soon()
         await reader.until("session.step.recovered")
     found = await numbers(served)
     assert found["perdure_claims_lost_total",] == 1

@@ -129,4 +129,11 @@ async def test_a_route_or_a_method_that_does_not_exist_is_a_problem_too(served):
     wrong = await served.client.put("/v1/sessions", json={})
     assert (nowhere.status_code, nowhere.headers["content-type"]) == (404, "application/problem+json")
     assert (wrong.status_code, wrong.json()["type"]) == (405, "method-not-allowed")
-    assert wrong.headers["Allow"]
+    assert wrong.headers["Allow"] == "GET, POST"
+    for path, methods in [
+        ("/v1/sessions/s", "DELETE, GET, PATCH"),
+        ("/v1/sessions/s/wait", "POST"),
+        ("/health", "GET"),
+    ]:
+        wrong = await served.client.put(path, json={})
+        assert (wrong.status_code, wrong.headers["Allow"]) == (405, methods)

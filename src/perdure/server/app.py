@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
+from fastapi.routing import APIRoute
 
 from perdure import config
 from perdure.engine import perdure as embedded
@@ -65,9 +66,9 @@ def create_app(
     )
     app.state.serving = serving
     app.add_middleware(gate.Gate, guard=guard, max_body=int(chosen.max_body_mib * 2**20))
-    problems.install(app)
     for module in ROUTES:
         app.include_router(module.router)
+    problems.install(app, [route for module in ROUTES for route in module.router.routes if isinstance(route, APIRoute)])
     describe: Callable[[], dict[str, Any]] = lambda: describing.describe(app)  # noqa: E731, FastAPI asks for it by this name
     app.openapi = describe
     return app

@@ -8,12 +8,13 @@ nearest ancestor's; what is no error of ours is a 500 that tells nothing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from http import HTTPStatus
 from typing import Any, cast
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -125,8 +126,23 @@ async def _http_error(_: Request, error: Exception) -> Response:
     return _response(told, dict(known.headers or {}))
 
 
-def install(app: FastAPI) -> None:
+def _allowing(routes: Sequence[APIRoute]) -> Callable[[Request, Exception], Awaitable[Response]]:
+    """Answer a method that no route of the path takes: `Allow` names those of all of them, not of the first one only."""
+
+    async def not_allowed(request: Request, _: Exception) -> Response:
+        path = request.scope["path"]
+        methods = {method for route in routes if route.path_regex.match(path) for method in route.methods or ()}
+        allow = {"Allow": ", ".join(sorted(methods))}
+        return await _http_error(
+            request, HTTPException(HTTPStatus.METHOD_NOT_ALLOWED, headers=allow if methods else None)
+        )
+
+    return not_allowed
+
+
+def install(app: FastAPI, routes: Sequence[APIRoute]) -> None:
     """Have every error of a handler answered with a problem document."""
+    app.add_exception_handler(HTTPStatus.METHOD_NOT_ALLOWED, _allowing(routes))
     app.add_exception_handler(errors.PerdureError, _perdure_error)
     app.add_exception_handler(RequestValidationError, _invalid_request)
     app.add_exception_handler(HTTPException, _http_error)

@@ -63,8 +63,8 @@ async def read_events(
 ) -> Response:
     """Facts after a seq: a page, or where `text/event-stream` is accepted a stream that goes on.
 
-    The stream starts after `after`, else after `Last-Event-ID`, else at the beginning: `hello`, history, `synced`, then
-    everything as it comes, live text without an id included. `follow=false` ends it at `synced`. `limit` is the page's.
+    The stream starts after `after` or `Last-Event-ID`, whichever is later, else at the beginning: `hello`, history, `synced`,
+    then everything as it comes, live text without an id included. `follow=false` ends it at `synced`. `limit` is the page's.
     """
     log, start = here.perdure.engine.log, _start(after, last_event_id)
     if EventStream.media_type not in accept:
@@ -81,9 +81,10 @@ def _stream(here: Serving, of: str, chunks: AsyncGenerator[bytes, None]) -> Resp
 
 
 def _start(after: int | None, last_event_id: str) -> int:
-    """The query wins over the header. Raises `InvalidInput` for a header that is no seq."""
-    if after is not None or not last_event_id:
-        return -1 if after is None else after
-    if not (last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) < 17):
+    """Where to begin: the later of the two, since a browser that comes back repeats its query and adds the header.
+
+    Raises `InvalidInput` for a header that is no id.
+    """
+    if last_event_id and not (last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) < 17):
         raise errors.InvalidInput("Last-Event-ID: this is no id of this stream")
-    return int(last_event_id)
+    return max(-1 if after is None else after, int(last_event_id or -1))
