@@ -110,6 +110,8 @@ def here(
             monkeypatch.setenv(name, value)
         monkeypatch.chdir(shell.directory)
         monkeypatch.setattr(sys, "path", sys.path[:])
+        for written in shell.directory.glob("*.py"):  # a process of its own would know no other module of that name
+            monkeypatch.delitem(sys.modules, written.stem, raising=False)
         code = main.run(arguments)
         return subprocess.CompletedProcess(arguments, code, *capsys.readouterr())
 
