@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import dataclasses
 import json
+import shutil
 import socket
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from perdure import Agent, Perdure, config
 from perdure.models import scripted
 from perdure.server import app as server
 from perdure.server import run
+from perdure.store import sqlite
 
 TOKEN = "a-token-of-the-tests"
 PATIENCE = 10
@@ -41,6 +43,7 @@ class Served:
     app: Any
     server: run.PatientServer
     client: httpx2.AsyncClient
+    stopping: asyncio.Event
     task: asyncio.Task[None] | None = None
 
     async def session(self, session_id: str = "s", **settings: Any) -> str:
@@ -72,6 +75,7 @@ class Served:
     async def stop(self) -> None:
         """Stop as a signal would, the engine aside."""
         self.server.should_exit = True
+        self.stopping.set()
         assert self.task is not None
         await self.task
 
@@ -123,25 +127,39 @@ def listening() -> socket.socket:
 @contextlib.asynccontextmanager
 async def serving(perdure: Perdure, settings: config.Settings) -> AsyncIterator[Served]:
     app = server.create_app(perdure, settings, token=TOKEN)
-    ready = asyncio.Event()
+    ready, stopping = asyncio.Event(), asyncio.Event()
     running = run.server(app, ready.set)
+    running.main_loop = stopping.wait  # it looks every tenth of a second whether it should exit
     sock = listening()
     port = sock.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
     headers = {"Authorization": f"Bearer {TOKEN}"}
     async with (
         app.router.lifespan_context(app),
-        httpx2.AsyncClient(base_url=url, headers=headers, timeout=PATIENCE, trust_env=False) as client,
+        httpx2.AsyncClient(base_url=url, headers=headers, timeout=PATIENCE, trust_env=False, verify=False) as client,
     ):
         task = asyncio.create_task(running.serve([sock]))
         await asyncio.wait_for(ready.wait(), PATIENCE)
-        served = Served(url, port, perdure, app, running, client, task)
+        served = Served(url, port, perdure, app, running, client, stopping, task)
         yield served
         await served.stop()
 
 
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with its schema and nothing in it, made once."""
+    path = tmp_path_factory.mktemp("empty") / "perdure.db"
+
+    async def make() -> None:
+        await (await sqlite.SqliteStore.open(path)).close()
+
+    asyncio.run(make())
+    return path
+
+
 @pytest.fixture
-def settings(tmp_path: Path) -> config.Settings:
+def settings(tmp_path: Path, empty_database: Path) -> config.Settings:
+    shutil.copy(empty_database, tmp_path / "perdure.db")
     return config.settings(database_url=str(tmp_path / "perdure.db"), grace_seconds=1)
 
 

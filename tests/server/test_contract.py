@@ -11,7 +11,7 @@ from perdure.engine.perdure import Session
 from perdure.models import scripted
 from perdure.server import app
 
-SECONDS = 20
+SECONDS = 14
 
 # Which agents, models, ids and cursors there are is not in the document, and sessions come and go while it tries.
 EXPECTED = """
