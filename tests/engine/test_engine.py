@@ -18,6 +18,22 @@ async def test_an_engine_can_be_entered_again_and_its_models_work_again(tmp_path
                 assert (await session.wait(receipt.id)).outcome == "succeeded"
 
 
+async def test_a_compaction_that_no_drain_began_before_the_stop_does_not_keep_its_session_ex_9(tmp_path, monkeypatch):
+    model = scripted.ScriptedModel([[scripted.Text("Hi")], [scripted.Text("Hi again")]])
+    app = Perdure(agents=[Agent("main", model=model)], database=str(tmp_path / "a.db"))
+    async with app:
+        session = await app.sessions.create(id="ses")
+        await session.prompt("Hello", id="p0")
+        await session.wait("p0")
+        monkeypatch.setattr(app.engine.coordinator, "wake", lambda _: None)
+        await session.compact()
+    async with app:
+        session = await app.sessions.get("ses")
+        await session.prompt("And now?", id="p1")
+        receipt = await session.wait("p1", timeout=app.engine.settings.lease_seconds / 3)
+        assert receipt.outcome == "succeeded"
+
+
 @tool
 def twice() -> str:
     """Twice."""

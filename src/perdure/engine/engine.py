@@ -162,7 +162,11 @@ class Engine:
                 await self._sweeping
             self._sweeping = None
         self.claims.stopping = True
+        await asyncio.gather(*self._starting, return_exceptions=True)
         await self.coordinator.close(self.settings.grace_seconds)
+        for held in self.parts.handed.values():  # no drain began with these
+            with contextlib.suppress(errors.ClaimLost, errors.StoreError):
+                await self.claims.expire(held)
         await self._toolsets.stop()
         self.log.close()
         await self.models.close()
@@ -206,6 +210,7 @@ class Engine:
             await self.world.clock.sleep_ms(20)
         await self.log.transact(lambda unit: deletion.finish(unit, session_id))
         self.histories.drop(session_id)
+        self.parts.blocked.pop(session_id, None)
 
     async def compact(self, session_id: str) -> str:
         """Start a compaction; its message id once that is durable. Raises `SessionBusy`, `SessionNotFound`."""

@@ -30,8 +30,10 @@ async def drain(parts: Parts, busy: Busy[str]) -> None:
             with parts.histories.busy(busy.key):
                 async with parts.claims.keep(held):
                     await _Drain(parts, busy, held).run()
+        else:
+            parts.blocked.pop(busy.key, None)
     except errors.ClaimRefused:
-        return
+        parts.blocked.pop(busy.key, None)
     except errors.ClaimLost:
         _logger.warning("claim lost", extra={"session_id": busy.key})
 
