@@ -122,8 +122,3 @@ def moment(ms: int) -> str:
 def money(micros: int) -> str:
     """Micro-dollars, in dollars."""
     return f"${micros / 1e6:.4f}"
-
-
-def tokens(used: messages.Tokens) -> int:
-    """All of them together."""
-    return used.input + used.output + used.cache_read + used.cache_write

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from perdure.cli import connect, render, transcript
 from perdure.cli.chat import paper
+from perdure.core import budget
 
 
 async def command(
@@ -55,7 +56,7 @@ async def command(
     doing = status.status + (f": {status.reason}" if status.reason else "")
     console.print(f"{info.id}  agent {info.agent}  {render.clip(doing, 60)}", style="bold")
     _line(console, info.title)
-    used = f"{render.tokens(info.usage.tokens)} tokens, {render.money(info.usage.cost)}"
+    used = f"{budget.total(info.usage.tokens)} tokens, {render.money(info.usage.cost)}"
     console.print(f"created {render.moment(info.time_created)}, {used}, {len(inbox)} waiting", style="dim")
     for one in said:
         paper.put(console, one)
