@@ -117,10 +117,6 @@ class Sessions:
         """Another model answers."""
         self._q.session_set_model(self._c, id=session_id, model=model, time=time)
 
-    def touch(self, session_id: str, time: int) -> None:
-        """Note the time of a change."""
-        self._q.session_touch(self._c, id=session_id, time=time)
-
     def add_usage(self, session_id: str, tokens: messages.Tokens | None, cost: int | None) -> None:
         """Add to the totals; no tokens or no cost counts as one call of unknown cost."""
         t = tokens or messages.Tokens()

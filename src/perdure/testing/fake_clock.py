@@ -38,11 +38,6 @@ class FakeClock:
             if entry in self._sleeping:
                 self._sleeping.remove(entry)
 
-    @property
-    def sleepers(self) -> int:
-        """How many wait."""
-        return len(self._sleeping)
-
     def advance(self, ms: int) -> None:
         """Let time pass; who slept until now or earlier goes on."""
         self._now += ms

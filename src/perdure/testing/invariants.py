@@ -41,7 +41,6 @@ class Left:
     claim: ClaimRow | None
     drafts: tuple[DraftRow, ...]
     recovery: str | None
-    recovery_armed: bool
     waiting: tuple[str, ...]
 
     def facts(self, *kinds: type[Any]) -> list[Any]:
@@ -81,7 +80,6 @@ def read(tx: port.Tx, registry: codec.Registry, session_id: str) -> Left:
         tx.claims.of_session(session_id),
         tuple(tx.context.drafts(session_id)),
         recovery.execution_id if recovery else None,
-        recovery is not None and recovery.wake_pending,
         tuple(row.call_id for row in tx.approvals.waiting(session_id)),
     )
 

@@ -112,10 +112,6 @@ UPDATE session SET agent = :agent, time_updated = :time WHERE id = :id;
 -- Another model answers.
 UPDATE session SET model = :model, time_updated = :time WHERE id = :id;
 
--- name: session_touch(id, time)!
--- Note the time of the last change a person cares about.
-UPDATE session SET time_updated = :time WHERE id = :id;
-
 -- name: session_add_usage(id, input, output, reasoning, cache_read, cache_write, cost, unknown_cost)!
 -- Add to the totals.
 UPDATE session SET tokens_input = tokens_input + :input, tokens_output = tokens_output + :output,
