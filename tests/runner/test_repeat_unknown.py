@@ -7,7 +7,7 @@ import pytest
 from perdure import Policy, tool
 from perdure.core import events, messages
 from perdure.models.scripted import Call, Text
-from perdure.runner import approval
+from perdure.runner import approval, loops
 
 HI = [Text("Hi")]
 
@@ -128,5 +128,5 @@ def test_the_rule_looks_at_name_canonical_input_and_effect_only_apr_4():
         assistant = messages.Assistant("m", 1, messages.MessageTime(0), "main", "x:y", parts=parts)
         return approval.unknown_calls([assistant])
 
-    assert unknown(part("write", "unknown")) == {approval.key("pay", {"a": 2, "b": 1})}
+    assert unknown(part("write", "unknown")) == {loops.key("pay", {"a": 2, "b": 1})}
     assert unknown(part("read", "unknown"), part("write", "tool_error"), part("write", "unknown", None)) == frozenset()

@@ -29,7 +29,7 @@ async def rebuild(log: Log, session_id: str, *, claimed: bool = False) -> int:
 def _rebuild(unit: Unit, session_id: str, *, claimed: bool) -> int:
     tx = unit.tx
     kept = tx.upkeep.keep(session_id)
-    live = kept.claim and kept.claim.expires_at > unit.now and not owner.is_dead(kept.claim.owner_id)
+    live = kept.claim and not owner.has_left(kept.claim.owner_id, kept.claim.expires_at, unit.now)
     if kept.claim and live and not claimed:
         msg = f"Session {session_id} is executed by {kept.claim.owner_id}"
         raise errors.SessionBusy(msg)

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from typing import Literal
 
 from perdure import agent as agents
-from perdure.core import codec, events, messages
+from perdure.core import events, messages
+from perdure.runner import loops
 
 Need = Literal["run", "ask", "deny"]
 UNKNOWN = frozenset({"unknown", "timeout"})
@@ -19,11 +20,9 @@ UNKNOWN = frozenset({"unknown", "timeout"})
 _logger = logging.getLogger("perdure.runner")
 
 
-def need(
-    tool: agents.Tool, given: messages.JsonObject, policy: events.Policy, unknown: frozenset[tuple[str, str]]
-) -> Need:
+def need(tool: agents.Tool, given: messages.JsonObject, policy: events.Policy, unknown: frozenset[str]) -> Need:
     """Whether a call runs, waits for a person or is denied at once. A rule of the user's that raises asks."""
-    if tool.effect == "write" and policy.repeat_unknown != "allow" and key(tool.name, given) in unknown:
+    if tool.effect == "write" and policy.repeat_unknown != "allow" and loops.key(tool.name, given) in unknown:
         return "ask" if policy.repeat_unknown == "ask" else "deny"
     wish = (policy.approval or {}).get(tool.name, tool.approval)
     if callable(wish):
@@ -35,15 +34,10 @@ def need(
     return "ask" if wish == "always" else "run"
 
 
-def key(name: str, given: messages.JsonObject) -> tuple[str, str]:
-    """A call as far as repeating it is concerned: its name and canonical input."""
-    return name, codec.canonical(given)
-
-
-def unknown_calls(transcript: Iterable[messages.Message]) -> frozenset[tuple[str, str]]:
+def unknown_calls(transcript: Iterable[messages.Message]) -> frozenset[str]:
     """Write calls of a session whose outcome nobody knows."""
     return frozenset(
-        key(part.name, part.state.input)
+        loops.key(part.name, part.state.input)
         for message in transcript
         if isinstance(message, messages.Assistant)
         for part in message.parts

@@ -247,7 +247,7 @@ class _Step:
             assert self._group is not None  # noqa: S101, set before the stream is read
             self._calls.append(self._group.create_task(self._run_call(call_id, tool.name, given)))
 
-    async def _unknown_calls(self) -> frozenset[tuple[str, str]]:
+    async def _unknown_calls(self) -> frozenset[str]:
         """Calls of the session whose outcome is unknown; looked up once a turn, as only a dead owner leaves new ones."""
         if self.turn.unknown is None:
             held = await self.turn.parts.histories.current(self.turn.session_id)
@@ -257,7 +257,7 @@ class _Step:
     def _note_unknown(self, name: str, given: messages.JsonObject, error: messages.Failure) -> None:
         """A write call that ran out of time may have happened; from here on it counts as one of unknown outcome."""
         if error.type in approval.UNKNOWN and self.turn.unknown is not None:
-            self.turn.unknown |= {approval.key(name, given)}
+            self.turn.unknown |= {loops.key(name, given)}
 
     async def _refuse(self, call_id: str, kind: str, words: str) -> None:
         await self.publisher.fail_call(call_id, messages.Failure(kind, words))

@@ -111,7 +111,7 @@ class Turn:
     overflowed: bool = False
     publisher: Publisher | None = None
     resumed: tuple[Approved, ...] | None = None
-    unknown: frozenset[tuple[str, str]] | None = None
+    unknown: frozenset[str] | None = None
 
     @property
     def session_id(self) -> str:

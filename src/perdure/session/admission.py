@@ -13,9 +13,10 @@ from perdure import errors, ids
 from perdure.core import codec, events, messages
 from perdure.core.answers import Receipt
 from perdure.log.unit import Unit
-from perdure.session import holding
+from perdure.session import holding, sessions
 from perdure.store import inbox as rows
-from perdure.store import port, sessions
+from perdure.store import port
+from perdure.store.sessions import SessionRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,21 +25,6 @@ class Admitted:
 
     receipt: Receipt
     ring: bool
-
-
-def session_or_refuse(tx: port.Tx, session_id: str) -> sessions.SessionRow:
-    """The session. Raises `SessionNotFound`, or `SessionGone` where it is deleted or being deleted."""
-    session = tx.sessions.get(session_id)
-    if session is None:
-        if tx.sessions.tombstone(session_id) is not None:
-            msg = f"Session {session_id} is deleted"
-            raise errors.SessionGone(msg)
-        msg = f"Session {session_id} does not exist"
-        raise errors.SessionNotFound(msg)
-    if session.deleting:
-        msg = f"Session {session_id} is being deleted"
-        raise errors.SessionGone(msg)
-    return session
 
 
 def admit(
@@ -53,7 +39,7 @@ def admit(
     """Admit a prompt, or recognise an exact retry. Raises `PromptConflict`, and then nothing is armed or changed."""
     tx = unit.tx
     claim = tx.claims.of_session(session_id)
-    session = session_or_refuse(tx, session_id)
+    session = sessions.usable(tx, session_id)
     row = tx.inbox.get(message_id)
     if row:
         same = (
@@ -83,7 +69,7 @@ def admit(
     return Admitted(receipt_of(tx, session_id, message_id), resume)
 
 
-def _again(unit: Unit, session: sessions.SessionRow, row: rows.InputRow, *, resume: bool) -> Admitted:
+def _again(unit: Unit, session: SessionRow, row: rows.InputRow, *, resume: bool) -> Admitted:
     """An exact retry: nothing is written but the wish to run what still waits (IN-2, IN-5)."""
     ring = False
     if resume and row.pending:
@@ -124,7 +110,7 @@ def quiet(tx: port.Tx, session_id: str) -> None:
 
 def resume(unit: Unit, session_id: str) -> bool:
     """Want every pending input to run, a continuation included; whether there is anything to ring for."""
-    holding.leave(unit, session_or_refuse(unit.tx, session_id))
+    holding.leave(unit, sessions.usable(unit.tx, session_id))
     pending = unit.tx.inbox.pending(session_id)
     wanted = [request_execution(unit, session_id, row.id) for row in pending]
     return any(wanted)
@@ -147,12 +133,17 @@ def change_delivery(unit: Unit, session_id: str, message_id: str, delivery: mess
     return receipt_of(unit.tx, session_id, message_id)
 
 
-def _own_pending(unit: Unit, session_id: str, message_id: str) -> rows.InputRow:
-    session_or_refuse(unit.tx, session_id)
-    row = unit.tx.inbox.get(message_id)
+def _own(tx: port.Tx, session_id: str, message_id: str) -> rows.InputRow:
+    row = tx.inbox.get(message_id)
     if row is None or row.session_id != session_id:
         msg = f"Prompt {message_id} was never admitted to session {session_id}"
         raise errors.PromptNotFound(msg)
+    return row
+
+
+def _own_pending(unit: Unit, session_id: str, message_id: str) -> rows.InputRow:
+    sessions.usable(unit.tx, session_id)
+    row = _own(unit.tx, session_id, message_id)
     if row.kind != "user" or not row.pending:
         msg = f"Prompt {message_id} is not waiting"
         raise errors.LifecycleConflict(msg)
@@ -163,11 +154,8 @@ def retry(unit: Unit, session_id: str, message_id: str) -> Admitted:
     """Run a failed or interrupted prompt again (IN-12). Raises `PromptNotFound`, `LifecycleConflict`."""
     tx = unit.tx
     claim = tx.claims.of_session(session_id)
-    session = session_or_refuse(tx, session_id)
-    row = tx.inbox.get(message_id)
-    if row is None or row.session_id != session_id:
-        msg = f"Prompt {message_id} was never admitted to session {session_id}"
-        raise errors.PromptNotFound(msg)
+    session = sessions.usable(tx, session_id)
+    row = _own(tx, session_id, message_id)
     if row.kind != "user" or row.outcome not in {"failed", "interrupted"}:
         msg = f"Prompt {message_id} has no failed or interrupted outcome to retry"
         raise errors.LifecycleConflict(msg)
@@ -194,10 +182,7 @@ def retry(unit: Unit, session_id: str, message_id: str) -> Admitted:
 
 def receipt_of(tx: port.Tx, session_id: str, message_id: str) -> Receipt:
     """The receipt of any input. Raises `PromptNotFound`."""
-    row = tx.inbox.get(message_id)
-    if row is None or row.session_id != session_id:
-        msg = f"Prompt {message_id} was never admitted to session {session_id}"
-        raise errors.PromptNotFound(msg)
+    row = _own(tx, session_id, message_id)
     running = row.promoted_seq is not None
     if running and row.retried_by and (again := tx.inbox.get(row.retried_by)):
         running = again.promoted_seq is not None

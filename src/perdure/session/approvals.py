@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from perdure import errors
 from perdure.core import events, messages
 from perdure.log.unit import Unit
-from perdure.session import admission
+from perdure.session import sessions
 from perdure.store import port
 from perdure.store.approvals import ApprovalRow
 
@@ -47,7 +47,7 @@ def decide(
 
     Raises `ApprovalNotFound`, `AlreadyDecided`, `SessionNotFound`, `SessionGone`.
     """
-    admission.session_or_refuse(unit.tx, session_id)
+    sessions.usable(unit.tx, session_id)
     row = unit.tx.approvals.find(session_id, call_id)
     if row is None:
         raise errors.ApprovalNotFound(f"No call {call_id} of session {session_id} waits for approval")

@@ -19,7 +19,7 @@ from perdure import errors, ids
 from perdure.core import events, inbox, lifecycle
 from perdure.log.log import Log
 from perdure.log.unit import Unit
-from perdure.session import admission, exhaustion, owner, promotion
+from perdure.session import exhaustion, owner, promotion, sessions
 from perdure.store import claims as rows
 from perdure.store import port
 
@@ -126,7 +126,7 @@ class Claims:
         if claim:
             if claim.id == claim_id:  # this unit ran before, and its commit took place
                 return Taken(attempt=session.wake_attempts, parked=session.parked)
-            dead = claim.expires_at <= unit.now or owner.is_dead(claim.owner_id)
+            dead = owner.has_left(claim.owner_id, claim.expires_at, unit.now)
             return Taken(dead=True) if dead else Taken(refused_by=claim.owner_id)
         waiting = promotion.waiting(tx, session_id, unit.now)
         eligible = inbox.wanted(waiting) or (forced and bool(inbox.choose(waiting, turn_open=False).promote))
@@ -163,7 +163,7 @@ class Claims:
             claim = tx.claims.of_session(session_id)
             if claim and claim.id == execution_id:
                 return
-            session = admission.session_or_refuse(tx, session_id)
+            session = sessions.usable(tx, session_id)
             busy = claim or session.held or session.execution_id or tx.recoveries.waiting(session_id)
             if busy or tx.inbox.running(session_id):
                 raise errors.SessionBusy(f"Session {session_id} is busy")

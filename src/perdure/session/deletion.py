@@ -26,7 +26,7 @@ def request(unit: Unit, session_id: str) -> None:
 def settled(tx: port.Tx, session_id: str, now: int) -> bool:
     """Whether nobody executes a session that is being deleted."""
     claim = tx.claims.of_session(session_id)
-    return claim is None or claim.expires_at <= now or owner.is_dead(claim.owner_id)
+    return claim is None or owner.has_left(claim.owner_id, claim.expires_at, now)
 
 
 def finish(unit: Unit, session_id: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from perdure.core import events, messages
 from perdure.log.unit import Unit
-from perdure.session import promotion
+from perdure.session import recovery
 from perdure.store import sessions
 
 REASON = "repeated_crashes"
@@ -23,35 +23,22 @@ def budget_of(session: sessions.SessionRow, default: int) -> int:
 def give_up(unit: Unit, session: sessions.SessionRow) -> None:
     """End the hopeless turn, or withdraw the input nobody gets to start, in the caller's commit."""
     failure = messages.Failure(REASON, f"The process died {session.wake_attempts} times while working on this")
-    recovery = unit.tx.recoveries.waiting(session.id)
-    if recovery:
-        unit.tx.recoveries.set_error(recovery.execution_id, REASON)
-        _withdraw(unit, session.id, recovery.continuation_message_id, failure)
-        _end(unit, session.id, recovery.execution_id, failure)
+    dead = unit.tx.recoveries.waiting(session.id)
+    if dead:
+        unit.tx.recoveries.set_error(dead.execution_id, REASON)
+        _withdraw(unit, session.id, dead.continuation_message_id, failure)
+        recovery.end(unit, session.id, dead.execution_id, "failed", reason=REASON, error=failure)
     elif session.parked and session.execution_id:
         newest = unit.tx.messages.newest_assistant(session.id)
         if newest and newest.time.completed is None:
             unit.append(events.StepInterrupted(session_id=session.id, assistant_message_id=newest.id, error=failure))
-        _end(unit, session.id, session.execution_id, failure)
+        recovery.end(unit, session.id, session.execution_id, "failed", reason=REASON, error=failure)
     else:
         woken = next((row for row in unit.tx.inbox.pending(session.id) if row.wake_pending), None)
         if woken:
             _withdraw(unit, session.id, woken.id, failure)
-    unit.tx.sessions.set_wake_attempts(session.id, 0)
+        unit.tx.sessions.set_wake_attempts(session.id, 0)
 
 
 def _withdraw(unit: Unit, session_id: str, message_id: str, failure: messages.Failure) -> None:
     unit.append(events.PromptWithdrawn(session_id=session_id, message_id=message_id, reason="failed", error=failure))
-
-
-def _end(unit: Unit, session_id: str, execution_id: str, failure: messages.Failure) -> None:
-    unit.append(
-        events.ExecutionEnded(
-            session_id=session_id,
-            execution_id=execution_id,
-            outcome="failed",
-            message_ids=promotion.settled_by_turn(unit.tx, session_id),
-            error=failure,
-            reason=REASON,
-        )
-    )

@@ -6,9 +6,13 @@ claim. Not here: how it became held (`maintenance/`).
 
 from __future__ import annotations
 
+from perdure.core import codec, events
 from perdure.log.unit import Unit
 from perdure.session import recovery
 from perdure.store import claims, sessions
+
+STARTED = codec.versioned(events.ExecutionStarted)
+INTERRUPT_REQUESTED = codec.versioned(events.ExecutionInterruptRequested)
 
 
 def leave(unit: Unit, session: sessions.SessionRow) -> None:
@@ -41,6 +45,5 @@ def leave(unit: Unit, session: sessions.SessionRow) -> None:
 
 def interrupt_asked(unit: Unit, session_id: str) -> bool:
     """Whether the log holds an interrupt request for the open execution: one after its start."""
-    return unit.tx.events.newest_of(session_id, "session.execution.interrupt_requested.1") > unit.tx.events.newest_of(
-        session_id, "session.execution.started.1"
-    )
+    log = unit.tx.events
+    return log.newest_of(session_id, INTERRUPT_REQUESTED) > log.newest_of(session_id, STARTED)

@@ -60,6 +60,11 @@ def is_dead(owner_id: str) -> bool:
     return _started(int(rest)) != start
 
 
+def has_left(owner_id: str, expires_at: int, now: int) -> bool:
+    """Whether nobody can be at work any more under a claim of that owner and lease."""
+    return expires_at <= now or is_dead(owner_id)
+
+
 @contextlib.contextmanager
 def judged(place: str, judge: Callable[[str], bool]) -> Generator[None]:
     """While the body runs, have `judge(owner_id)` say which owners of a place are dead; `place` is BOOT/NAMESPACE."""

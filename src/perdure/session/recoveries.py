@@ -11,7 +11,7 @@ from perdure import errors
 from perdure.core import messages
 from perdure.core.answers import Recovery
 from perdure.log.unit import Unit
-from perdure.session import admission, recovery
+from perdure.session import admission, recovery, sessions
 from perdure.store import claims as rows
 from perdure.store import port
 
@@ -53,11 +53,11 @@ def listed(tx: port.Tx) -> list[Recovery]:
 def retry(unit: Unit, execution_id: str) -> str:
     """Want a waiting turn to go on; the session to ring. Raises `RecoveryNotFound`, `LifecycleConflict`, `SessionGone`."""
     if failing := _failing(unit.tx, execution_id):
-        admission.session_or_refuse(unit.tx, failing.session_id)
+        sessions.usable(unit.tx, failing.session_id)
         unit.tx.claims.try_again(failing.id)
         return failing.session_id
     session_id, message_id = _waiting(unit.tx, execution_id)
-    admission.session_or_refuse(unit.tx, session_id)
+    sessions.usable(unit.tx, session_id)
     admission.request_execution(unit, session_id, message_id)
     return session_id
 

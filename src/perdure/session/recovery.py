@@ -39,7 +39,7 @@ class Outcome:
 def is_dead(claim: rows.ClaimRow, now: int) -> bool:
     """Whether nobody can be executing under this claim any more."""
     due = claim.recovery_not_before is None or claim.recovery_not_before <= now
-    return due and (claim.expires_at <= now or owner.is_dead(claim.owner_id))
+    return due and owner.has_left(claim.owner_id, claim.expires_at, now)
 
 
 def recover(unit: Unit, claim: rows.ClaimRow) -> Outcome:

@@ -1,7 +1,7 @@
-"""Creating, reading and listing sessions.
+"""Creating, reading and changing sessions.
 
-Lives here: the units behind create, get and list. Not here: prompts (`admission.py`), running. A caller may choose the
-id, so that creating can be retried safely: the same settings give the same session, others a conflict.
+Lives here: the units behind create, get, update and switch. Not here: prompts (`admission.py`), running. A caller may
+choose the id, so that creating can be retried safely: the same settings give the same session, others a conflict.
 """
 
 from __future__ import annotations
@@ -51,11 +51,18 @@ def get(tx: port.Tx, session_id: str) -> sessions.SessionRow:
     raise errors.SessionNotFound(msg)
 
 
+def usable(tx: port.Tx, session_id: str) -> sessions.SessionRow:
+    """One session of which something may still be asked. Raises `SessionNotFound`, `SessionGone`."""
+    session = get(tx, session_id)
+    if session.deleting:
+        msg = f"Session {session_id} is being deleted"
+        raise errors.SessionGone(msg)
+    return session
+
+
 def update(unit: Unit, session_id: str, changes: events.Changes) -> sessions.SessionRow:
     """Change settings; nothing is written where nothing changes. Raises `SessionNotFound`, `SessionGone`."""
-    row = get(unit.tx, session_id)
-    if row.deleting:
-        raise errors.SessionGone(f"Session {session_id} is being deleted")
+    row = usable(unit.tx, session_id)
     wanted = {name: value for name, value in dataclasses.asdict(changes).items() if value is not None}
     if any(getattr(row, name) != getattr(changes, name) for name in wanted):
         unit.append(events.SessionUpdated(session_id=session_id, changes=changes))

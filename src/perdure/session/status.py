@@ -10,7 +10,7 @@ from typing import get_args
 
 from perdure.core import messages
 from perdure.core.answers import State, Status
-from perdure.session import exhaustion, sessions
+from perdure.session import exhaustion, holding, sessions
 from perdure.session import recovery as recovering
 from perdure.store import port
 from perdure.store import sessions as rows
@@ -112,7 +112,7 @@ def _unclaimed(tx: port.Tx, session: rows.SessionRow, budget: int) -> Status:
     if any(row.wake_pending for row in pending):
         return Status("running", "owner", min(row.time_created for row in pending if row.wake_pending))
     if pending:
-        asked = tx.events.newest_of(session.id, "session.execution.interrupt_requested.1") > pending[0].admitted_seq
+        asked = tx.events.newest_of(session.id, holding.INTERRUPT_REQUESTED) > pending[0].admitted_seq
         why = "held by interrupt" if asked else "not wanted to run yet"
         return Status("waiting", f"resume: the inputs are {why}", pending[0].time_created)
     return Status("idle", since=session.time_updated)
