@@ -5,6 +5,7 @@ Lives here: `status_of`, a function of rows. Nothing stores a status, so none ca
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import get_args
 
@@ -29,9 +30,18 @@ class Listed:
 
 
 def page(
-    tx: port.Tx, before: tuple[int, str], limit: int, now: int, wanted: State | None = None, *, budget: int = 3
+    tx: port.Tx,
+    before: tuple[int, str],
+    limit: int,
+    now: int,
+    wanted: State | None = None,
+    *,
+    budget: int = 3,
+    blocked: Mapping[str, str] | None = None,
 ) -> Listed:
-    """Up to `limit` sessions older than `before`, of one status if `wanted`; fewer where that takes too long to find."""
+    """Up to `limit` sessions older than `before`, of one status if `wanted`; fewer where that takes too long to find.
+    `blocked` are the sources this process could not read, by session.
+    """
     found: list[tuple[rows.SessionRow, Status]] = []
     looked, more = 0, True
     while more and looked < SCAN and len(found) < limit:
@@ -39,7 +49,7 @@ def page(
         for row in several[:limit]:
             before = (row.time_created, row.id)
             looked += 1
-            status = status_of(tx, row.id, now, budget=budget)
+            status = blocked_by(status_of(tx, row.id, now, budget=budget), (blocked or {}).get(row.id))
             if wanted is None or status.status == wanted:
                 found.append((row, status))
             if len(found) == limit:

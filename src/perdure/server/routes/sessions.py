@@ -90,5 +90,7 @@ async def _listed(here: Serving, cursor: str | None, limit: int, wanted: status.
     if cursor is not None:
         created, session_id = cursors.read("sessions", cursor, 2)
         before = (cursors.number(created), session_id)
-    now = engine.world.clock.now_ms()
-    return await engine.store.read(lambda tx: status.page(tx, before, limit, now, wanted))
+    now, budget, blocked = engine.world.clock.now_ms(), engine.settings.recovery_budget, {**engine.parts.blocked}
+    return await engine.store.read(
+        lambda tx: status.page(tx, before, limit, now, wanted, budget=budget, blocked=blocked)
+    )
