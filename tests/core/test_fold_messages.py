@@ -331,7 +331,7 @@ def test_a_recovery_completes_the_current_assistant_with_the_error_and_a_notice_
     assert story.transcript.messages == (expected,)
 
 
-def test_a_recovery_never_edits_an_assistant_when_a_newer_one_exists_msg_7(story):
+def test_a_recovery_never_edits_an_assistant_when_a_newer_one_exists_msg_7_rec_3(story):
     story.step("a")
     before = story.step("b")
     assert recover(story, "unknown", "a") is before

@@ -174,7 +174,7 @@ async def crashed(nodes, death):
 
 
 @pytest.mark.parametrize("death", TABLE, ids=lambda death: death.__name__)
-async def test_each_death_leaves_its_phase_and_recovery_writes_exactly_its_facts_rec_2(nodes, death):
+async def test_each_death_leaves_its_phase_and_recovery_writes_exactly_its_facts_rec_2_rec_12(nodes, death):
     """Every row of the crash table; EX-4 for the phase."""
     phase, facts, outcome, rings = TABLE[death]
     node = await crashed(nodes, death)
