@@ -1,8 +1,9 @@
-"""Any run of publishing, replaying, claiming, removing and reopening, held against a model of a few lines."""
+"""Any run of publishing, replaying, claiming, removing, reopening and crashing, held against a model of a few lines."""
 
 import asyncio
 import dataclasses
 import itertools
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -74,19 +75,24 @@ class Model:
         return None
 
 
+class Died(Exception):
+    """The process is gone."""
+
+
 class Machine(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
         self.loop, self.minted = asyncio.new_event_loop(), itertools.count(100)
         self.model, self.told, self.seen = Model(), [], []
+        self.path = Path(self.folder.name) / "log.db"
         self.open()
 
     def run(self, coroutine):
         return self.loop.run_until_complete(coroutine)
 
     def open(self):
-        self.store = self.run(SqliteStore.open(Path(self.folder.name) / "log.db", seam="inline"))
+        self.store = self.run(SqliteStore.open(self.path, seam="inline"))
         self.log = Log(
             self.store,
             clock=Clock(),
@@ -175,6 +181,31 @@ class Machine(RuleBasedStateMachine):
     def reopen(self):
         self.run(self.store.close())
         self.open()
+
+    @rule(thread=THREADS, half_way=st.booleans())
+    def crash(self, thread, half_way):
+        """Go on with the files as they lie there while the process is alive, perhaps in the middle of a unit."""
+        left = self.path.with_name(f"{next(self.minted)}.db")
+
+        def lie_there(unit):
+            unit.append(Noted(thread=thread, text="never committed"))
+            self.seen.pop()
+            self.leave(left)
+            raise Died
+
+        if half_way:
+            with pytest.raises(Died):
+                self.run(self.log.transact(lie_there))
+        else:
+            self.leave(left)
+        self.run(self.store.close())
+        self.path = left
+        self.open()
+
+    def leave(self, left):
+        for end in ("", "-wal"):
+            if (file := self.path.with_name(self.path.name + end)).exists():
+                shutil.copyfile(file, left.with_name(left.name + end))
 
     @invariant()
     def holds(self):
