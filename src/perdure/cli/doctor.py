@@ -50,6 +50,7 @@ def command(
         "events": report.events,
         "problems": [dataclasses.asdict(one) for one in report.problems],
         "unread": report.unread,
+        "stuck": [dataclasses.asdict(one) for one in report.stuck],
         "mended": mended,
     }
     upkeep.answer(values, "\n".join(_lines(report, mend or path, mended)), as_json=json)
@@ -69,5 +70,6 @@ def _lines(report: doctor.Report, path: Path, mended: list[str]) -> list[str]:
         *(f"mended   {one}" for one in mended),
         *(f"wrong    {one}" for one in found.complaints),
         *(f"wrong    {one.aggregate_id}: {one.kind}: {one.detail}" for one in report.problems),
+        *(f"waits    {one.session_id}: {one.why}; {one.remedy}" for one in report.stuck),
         "verdict  well" if report.well else "verdict  not well",
     ]

@@ -1,7 +1,7 @@
 """Doctor: everything that can be found wrong with a database, found without changing it; mending happens in a copy.
 
-Lives here: SQLite's own checks of the file together with ours of the log, and the mended copy. Not here: either of them
-(`store/checkup.py`, `verify.py`).
+Lives here: SQLite's own checks of the file together with ours of the log and of the sessions, and the mended copy. Not
+here: any of them (`store/checkup.py`, `verify.py`, `stuck.py`).
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from perdure import errors
+from perdure import clock, config, errors
 from perdure.core import codec
-from perdure.maintenance import opening, rebuild, verify
+from perdure.maintenance import opening, rebuild, stuck, verify
 from perdure.store import checkup, port
 
 Progress = Callable[[int, int], None]
@@ -21,13 +21,16 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was found. `unread` says why the log could not be looked at, where it could not."""
+    """What was found. `unread` says why the log could not be looked at, where it could not; sessions that are `stuck` are
+    explained, and are nothing wrong with the database.
+    """
 
     findings: checkup.Findings
     aggregates: int = 0
     events: int = 0
     problems: tuple[verify.Problem, ...] = ()
     unread: str | None = None
+    stuck: tuple[stuck.Stuck, ...] = ()
 
     @property
     def well(self) -> bool:
@@ -43,11 +46,14 @@ def examine(path: Path, progress: Progress | None = None) -> Report:
             age = "newer than this Perdure knows" if findings.schema > findings.program_schema else "older"
             return Report(findings, unread=f"schema {findings.schema} is {age} ({findings.program_schema})")
         seen = _Seen()
+        waiting: list[stuck.Stuck] = []
         try:
             _log(patient, seen, progress)
-        except errors.StoreError as error:
+            now, budget = clock.SystemClock().now_ms(), config.settings().recovery_budget
+            waiting = patient.run(lambda tx: stuck.explain(tx, now, budget=budget))
+        except errors.PerdureError as error:
             return Report(findings, seen.aggregates, seen.events, tuple(seen.problems), str(error))
-        return Report(findings, seen.aggregates, seen.events, tuple(seen.problems))
+        return Report(findings, seen.aggregates, seen.events, tuple(seen.problems), stuck=tuple(waiting))
 
 
 @dataclass(slots=True)
