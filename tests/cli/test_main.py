@@ -30,6 +30,11 @@ def test_an_unknown_command_is_named_in_one_line_with_those_there_are(capsys):
     assert "'brew'" in only_line(capsys.readouterr().err)
 
 
+def test_an_argument_that_is_no_text_is_refused_in_one_line_sec_2(capsys):
+    assert main.run(["show", "\udcff"]) == 2
+    assert "not valid text" in only_line(capsys.readouterr().err)
+
+
 @pytest.fixture
 def command(monkeypatch):
     """Put a command of the test into the table."""

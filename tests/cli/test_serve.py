@@ -6,7 +6,6 @@ import json
 import signal
 import socket
 import stat
-import time
 import urllib.request
 from pathlib import Path
 
@@ -200,9 +199,9 @@ def test_help_explains_every_option(here):
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 @pytest.mark.slow
-def test_a_signal_ends_streams_and_a_hanging_turn_within_grace_and_a_second_ex_9(shell, sent, code):
+def test_a_signal_ends_streams_at_once_and_a_hanging_turn_after_its_grace_ex_9(shell, sent, code):
     shell.write("mine.py", APP)
-    variables = {"PERDURE_TOKEN": "t", "PERDURE_GRACE_SECONDS": "1"}
+    variables = {"PERDURE_TOKEN": "t", "PERDURE_GRACE_SECONDS": "3"}
     with shell.serve("mine:app", **variables) as serving:
         post(serving.url, "/v1/sessions", {"id": "s"}, "t")
         post(serving.url, "/v1/sessions/s/prompts", {"text": "hi"}, "t")
@@ -210,12 +209,10 @@ def test_a_signal_ends_streams_and_a_hanging_turn_within_grace_and_a_second_ex_9
             http.client.HTTPConnection(serving.url.removeprefix("http://"), timeout=10)
         ) as connection:
             stream = open_stream(connection)
-            began = time.monotonic()
             serving.process.send_signal(sent)
             assert b"session.execution.ended" not in stream.read()
-            assert time.monotonic() - began < 1
-            assert serving.process.wait(10) == code
-            assert time.monotonic() - began < 2
+            assert serving.process.poll() is None, "the stream ended first, the turn has its grace"
+            assert serving.process.wait(60) == code
 
 
 def open_stream(connection):

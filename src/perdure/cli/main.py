@@ -60,10 +60,21 @@ def run(arguments: Sequence[str]) -> int:
     modules = {name: module for name, module, _ in COMMANDS}
     if first not in modules:
         return complain(f"there is no command {first[:100]!r}", f"There are: {', '.join(modules)}.", MISUSED)
+    if any(not _is_text(one) for one in rest):
+        return complain("an argument is not valid text", "Give every argument in the terminal's own encoding.", MISUSED)
     try:
         return _guarded(modules[first], first, rest)
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _is_text(argument: str) -> bool:
+    """Whether the shell gave text: bytes that are none come as lone surrogates."""
+    try:
+        argument.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _guarded(module: str, name: str, arguments: Sequence[str]) -> int:
