@@ -328,7 +328,7 @@ class StoreCorrupt(StoreError):
     """The database file is damaged."""
 
     type = "store-corrupt"
-    remedy = "Run 'perdure doctor' and restore a backup."
+    remedy = "Restore the last backup; without one, save what 'perdure export SESSION' can still read."
 
 
 class StoreUnusable(StoreError):

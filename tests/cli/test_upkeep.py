@@ -125,6 +125,88 @@ def test_backup_makes_a_new_file_and_never_overwrites(here, database):
     assert "exists already" in again.stderr
 
 
+# -- what only reads -----------------------------------------------------------------------------------------------------
+
+LOOKING = [
+    ["sessions"],
+    ["show", "s1"],
+    ["tail", "s1", "--no-follow"],
+    ["recoveries"],
+    ["verify"],
+    ["export"],
+    ["doctor"],
+    ["backup", "copy.db"],
+]
+
+
+@pytest.mark.parametrize("arguments", LOOKING, ids=lambda one: one[0])
+def test_a_command_that_only_reads_leaves_no_trace_db_1(here, shell, database, arguments):
+    before, place = database.read_bytes(), database.parent / "alone"
+    place.mkdir()
+    alone = database.rename(place / "alone.db")
+    done = here(*arguments, "--database", str(alone))
+    assert done.returncode == 0, done.stderr
+    assert [one.name for one in place.iterdir()] == ["alone.db"]
+    assert alone.read_bytes() == before
+
+
+@pytest.mark.parametrize("arguments", LOOKING, ids=lambda one: one[0])
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(None, "no "), (b"", "it is empty, and no Perdure database"), (b"x" * 40, "database"), (b"x" * 9999, "database")],
+    ids=["missing", "empty", "short", "other"],
+)
+def test_what_is_no_database_is_refused_in_one_line_and_left_alone(here, shell, arguments, content, words):
+    place = shell.directory / "place"
+    place.mkdir()
+    path = place / "x.db"
+    if content is not None:
+        path.write_bytes(content)
+    done = here(*arguments, "--database", str(path))
+    assert done.returncode in {1, 2}
+    [line] = done.stderr.splitlines()
+    assert line.startswith("perdure: ")
+    assert words in line
+    assert str(path) in line
+    assert [one.read_bytes() for one in place.iterdir()] == ([] if content is None else [content])
+    assert not (shell.directory / "copy.db").exists()
+
+
+def test_rebuild_makes_no_database_of_an_empty_file(here, shell):
+    (shell.directory / "x.db").touch()
+    done = here("rebuild", "--all", "--database", "x.db")
+    assert (done.returncode, "it is empty" in done.stderr) == (1, True)
+    assert (shell.directory / "x.db").read_bytes() == b""
+
+
+@pytest.mark.parametrize("lost", [4096, 4097, 30 * 4096])
+def test_doctor_says_of_a_file_cut_off_what_is_wrong_and_what_to_do(here, database, lost):
+    whole = database.read_bytes()
+    database.write_bytes(whole[:-lost])
+    done = here("doctor")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"is cut off: {len(whole) - lost} of its {len(whole)} bytes are there" in done.stderr
+    assert "Restore the last backup" in done.stderr
+    assert "perdure doctor" not in done.stderr
+
+
+def test_what_doctor_advises_for_a_damaged_file_works(here, database):
+    blob = bytearray(database.read_bytes())
+    blob[-4096:] = b"\xff" * 4096
+    database.write_bytes(blob)
+    done = here("doctor")
+    assert done.returncode == 1
+    assert "wrong    integrity_check" in done.stdout
+    assert "advice   restore the last backup" in done.stdout
+    assert "advice   save what can be read: 'perdure export SESSION" in done.stdout
+    assert "run 'perdure doctor'" not in (done.stdout + done.stderr).lower()
+    assert json.loads(here("doctor", "--json").stdout)["advice"]
+    saved = here("export", "s1", "--output", "s1.jsonl")
+    assert saved.returncode == 0, saved.stderr
+    assert here("import", "s1.jsonl", "--database", "new.db").returncode == 0
+    assert here("doctor", "--database", "new.db").returncode == 0
+
+
 def test_doctor_says_what_it_looked_at_and_mends_a_copy(here, database):
     well = here("doctor")
     assert well.returncode == 0

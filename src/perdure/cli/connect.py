@@ -223,9 +223,14 @@ def _unheard(up: bool) -> None:  # noqa: FBT001, what a listener is called with
 
 @contextlib.asynccontextmanager
 async def connect(
-    where: Where | Runner, *, patience: float | None = 60.0, link: Callable[[bool], None] = _unheard
+    where: Where | Runner,
+    *,
+    read_only: bool = False,
+    patience: float | None = 60.0,
+    link: Callable[[bool], None] = _unheard,
 ) -> AsyncGenerator[App, None]:
-    """The sessions meant by `where`; `patience` and `link` as with `Client`.
+    """The sessions meant by `where`; `patience` and `link` as with `Client`. A database that is only to be looked at is
+    opened `read_only`, and neither made nor changed.
 
     Raises `ConfigError`, what opening a database raises, `ServerUnreachable`, `Unauthorized`.
     """
@@ -237,7 +242,7 @@ async def connect(
         async with Client(where.url, token=token_for(where.url, settings), patience=patience, link=link) as client:
             yield client
     else:
-        async with _engine(where, settings) as engine:
+        async with _engine(where, settings, read_only=read_only) as engine:
             yield engine
 
 
@@ -262,12 +267,12 @@ def token_for(url: str, settings: config.Settings) -> str | None:
     return None
 
 
-def _engine(where: Where | Runner, settings: config.Settings) -> embedded.Perdure:
+def _engine(where: Where | Runner, settings: config.Settings, *, read_only: bool) -> embedded.Perdure:
     if isinstance(where, Where):
         if not settings.database_path.exists():
             why = f"There is no database {settings.database_path}: give --url of a server, or --database of a file"
             raise errors.ConfigError(why)
-        return embedded.Perdure(settings=settings, idle=True)
+        return embedded.Perdure(settings=settings, idle=True, read_only=read_only)
     wanted = apps.Wanted(where.app, where.model, where.workspace, where.mcp, where.database)
     return apps.find(wanted, settings)
 

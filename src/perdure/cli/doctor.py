@@ -52,6 +52,7 @@ def command(
         "unread": report.unread,
         "stuck": [dataclasses.asdict(one) for one in report.stuck],
         "mended": mended,
+        "advice": report.advice,
     }
     upkeep.answer(values, "\n".join(_lines(report, mend or path, mended)), as_json=json)
     return upkeep.DONE if report.well else upkeep.FAILED
@@ -71,5 +72,6 @@ def _lines(report: doctor.Report, path: Path, mended: list[str]) -> list[str]:
         *(f"wrong    {one}" for one in found.complaints),
         *(f"wrong    {one.aggregate_id}: {one.kind}: {one.detail}" for one in report.problems),
         *(f"waits    {one.session_id}: {one.why}; {one.remedy}" for one in report.stuck),
+        *(f"advice   {one}" for one in report.advice),
         "verdict  well" if report.well else "verdict  not well",
     ]

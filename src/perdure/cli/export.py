@@ -47,7 +47,7 @@ def command(
 async def _export(path: Path, session: str | None, output: Path | None, *, as_json: bool) -> int:
     written = 0
     with upkeep.progress("export") as advance, _target(output) as file:
-        async with opening.log(path) as log:
+        async with opening.look(path) as log:
             _, total = await log.store.read(lambda tx: tx.upkeep.census())
             async for lines in transfer.export(log, session):
                 file.writelines(lines)

@@ -44,7 +44,7 @@ async def command(
     """
     if (action == "list") != (execution is None):
         raise errors.InvalidInput(f"'perdure recoveries {action}' takes {'no' if execution else 'the'} execution id")
-    async with connect.connect(where) as app:
+    async with connect.connect(where, read_only=action == "list") as app:
         if execution is None:
             _listed(await app.recoveries.list(), as_json=json)
             return 0

@@ -34,7 +34,7 @@ async def command(
         Where they are.
 
     """
-    async with connect.connect(where) as app:
+    async with connect.connect(where, read_only=True) as app:
         found, more = await _listed(app, limit)
         told = [await _told(app, one) for one in found]
     if json:

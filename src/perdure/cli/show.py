@@ -38,7 +38,7 @@ async def command(
         Where it is.
 
     """
-    async with connect.connect(where) as app:
+    async with connect.connect(where, read_only=True) as app:
         found = await app.sessions.get(session)
         info, status, inbox = await found.info(), await found.status(), await found.inbox()
         said = await transcript.everything(found)

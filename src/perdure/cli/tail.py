@@ -49,7 +49,7 @@ async def command(
 
     """
     console = render.console()
-    async with connect.connect(where, patience=None) as app:
+    async with connect.connect(where, read_only=True, patience=None) as app:
         found = await app.sessions.get(session)
         async with aclosing(found.events(after=after, follow=follow, signals=live)) as following:
             async for event in following:

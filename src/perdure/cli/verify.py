@@ -43,7 +43,7 @@ async def _verify(path: Path, session: str | None, *, as_json: bool) -> int:
     problems: list[verify.Problem] = []
     started = time.monotonic()
     with upkeep.progress("verify") as advance:
-        async with opening.log(path) as log:
+        async with opening.look(path) as log:
             _, total = await log.store.read(lambda tx: tx.upkeep.census())
             async for checked in verify.verify(log, session):
                 aggregates, events = aggregates + 1, events + checked.events

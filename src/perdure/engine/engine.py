@@ -55,11 +55,13 @@ class Engine:
         prices: Mapping[str, pricing.Price] | None = None,
         *,
         idle: bool = False,
+        read_only: bool = False,
     ) -> None:
         """Check what was declared; opens nothing. An idle engine runs nothing: it stores what is asked, for others to
-        run. Raises `ConfigError`, `UnknownModel`.
+        run; one that is `read_only` stores nothing either. Raises `ConfigError`, `UnknownModel`.
         """
-        self.settings, self.world, self.idle = settings, world or World(), idle
+        self.settings, self.world = settings, world or World()
+        self.idle, self.read_only = idle or read_only, read_only
         self.epoch = self.owner_id = ""
         self.models = catalogue.Catalogue(config.provider_key, own_models)
         self.agents = {one.name: self._ready(one) for one in declared}
@@ -108,7 +110,11 @@ class Engine:
 
     async def _open(self, prices: pricing.Prices) -> None:
         world = self.world
-        self.store = await sqlite.SqliteStore.open(self.settings.database_path, seam=world.seam, probe=world.probe)
+        path = self.settings.database_path
+        if self.read_only:
+            self.store = await sqlite.SqliteStore.look(path)
+        else:
+            self.store = await sqlite.SqliteStore.open(path, seam=world.seam, probe=world.probe)
         self.log = logs.Log(
             self.store,
             clock=world.clock,

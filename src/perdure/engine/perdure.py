@@ -33,7 +33,8 @@ class Perdure:
 
     `database` is a SQLite file (default PERDURE_DATABASE_URL, else ./perdure.db); `models` are models of your own by
     `provider:name`, `prices` your own price table by the same names. Several processes may work on one file at once;
-    an `idle` one runs nothing: it looks, and stores what is asked for another to run.
+    an `idle` one runs nothing: it looks, and stores what is asked for another to run; one that is `read_only` only looks,
+    and neither creates nor changes a file.
     """
 
     def __init__(
@@ -46,12 +47,13 @@ class Perdure:
         world: World | None = None,
         prices: Mapping[str, pricing.Price] | None = None,
         idle: bool = False,
+        read_only: bool = False,
     ) -> None:
         """Check what is declared; nothing is opened yet. Raises `ConfigError`, `UnknownModel`."""
         chosen = settings or config.settings()
         if database is not None:
             chosen = chosen.model_copy(update={"database_url": database})
-        self.engine = Engine(chosen, agents, models, world, prices, idle=idle)
+        self.engine = Engine(chosen, agents, models, world, prices, idle=idle, read_only=read_only)
         self.sessions = Sessions(self.engine)
         self.recoveries = Recoveries(self.engine)
 

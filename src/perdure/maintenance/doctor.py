@@ -37,9 +37,33 @@ class Report:
         """Nothing is wrong."""
         return not (self.findings.complaints or self.problems or self.unread)
 
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """What to do about it, the best first."""
+        if self.findings.schema > self.findings.program_schema:
+            return (errors.SchemaTooNew.remedy,)
+        if self.unread and not self.findings.complaints:
+            return (OLDER,) if self.findings.schema < self.findings.program_schema else (RESTORE, SAVE)
+        kinds = {one.kind for one in self.problems}
+        lost = bool(self.findings.complaints or kinds - {"rows"})
+        mended = (MEND,) if "rows" in kinds else ()
+        return (RESTORE, SAVE, *mended) if lost else mended
+
+
+RESTORE = (
+    "restore the last backup: copy it to the file's place while nothing runs on it, without -wal and -shm beside it"
+)
+SAVE = (
+    "save what can be read: 'perdure export SESSION --output FILE' for each session, 'perdure import' into a new file"
+)
+MEND = "make the rows again from the log: 'perdure doctor --mend COPY' in a copy, 'perdure rebuild SESSION' in place"
+OLDER = "start a server on it: it brings the schema up to date"
+
 
 def examine(path: Path, progress: Progress | None = None) -> Report:
-    """Look at a file, whoever else works on it. Raises `StoreUnusable` and its kind for one that cannot be opened."""
+    """Look at a file, whoever else works on it. Raises `StoreUnusable` and its kind for one that cannot be opened,
+    `StoreCorrupt` for one too damaged for that.
+    """
     with checkup.open_read_only(path) as patient:
         findings = patient.examine()
         if findings.schema != findings.program_schema:

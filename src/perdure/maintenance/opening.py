@@ -19,10 +19,22 @@ from perdure.store.sqlite import SqliteStore
 
 @asynccontextmanager
 async def log(path: Path, *, create: bool = False) -> AsyncGenerator[Log]:
-    """The log of a file. Raises `StoreUnusable` where there is none, unless it may be created, and its kind."""
+    """The log of a file, to change it. Raises `StoreUnusable` where there is none, unless it may be created, and its kind."""
     if not create:
         _expect(path)
-    store = await SqliteStore.open(path)
+    async with _opened(await SqliteStore.open(path)) as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def look(path: Path) -> AsyncGenerator[Log]:
+    """The log of a file, for reading only: nothing is created and nothing changed. Raises `StoreUnusable` and its kind."""
+    async with _opened(await SqliteStore.look(path)) as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def _opened(store: SqliteStore) -> AsyncGenerator[Log]:
     try:
         opened = Log(
             store,
@@ -38,6 +50,8 @@ async def log(path: Path, *, create: bool = False) -> AsyncGenerator[Log]:
 
 
 def _expect(path: Path) -> None:
-    if not path.exists():
-        msg = f"Cannot open {path}: there is no such file"
-        raise errors.StoreUnusable(msg)
+    if path.is_file() and path.stat().st_size:
+        return
+    what = "it is empty, and no Perdure database" if path.is_file() else "there is no such file"
+    if not path.is_dir():  # of which opening says so
+        raise errors.StoreUnusable(f"Cannot open {path}: {what}")

@@ -6,10 +6,11 @@ and its rows say of each other (`maintenance/`).
 
 from __future__ import annotations
 
+import itertools
 import os
 import secrets
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,14 +18,13 @@ from typing import Any, TypeVar
 import apsw
 
 from perdure import errors
-from perdure.store import driver, port, schema, sqlite_connection, statements
+from perdure.store import driver, looking, port, schema, sqlite_connection
 
 T = TypeVar("T")
 Progress = Callable[[int, int], None]
 """`progress(done, total)`."""
 
 PAGES = 1_000
-BUSY_MS = 10_000
 COMPLAINTS = 100
 TRIGGERS = ("event_is_append_only_delete", "event_is_append_only_update")
 
@@ -46,81 +46,74 @@ class Findings:
 class ReadOnly:
     """A file opened for reading only."""
 
-    def __init__(self, path: Path, connection: driver.Connection) -> None:
+    def __init__(self, path: Path, look: looking.Look) -> None:
         """Use `open_read_only`."""
-        self.path, self._connection = path, connection
-        self._tx = port.Tx(statements.load("sqlite"), connection)
+        self.path, self._look = path, look
 
     def run(self, work: Callable[[port.Tx], T]) -> T:
         """Run a unit that reads. Raises the store's errors."""
-        try:
-            return work(self._tx)
-        except apsw.Error as error:
-            raise driver.translated(error) from error
+        return self._look.run(work)
 
     def examine(self) -> Findings:
         """Ask SQLite for everything that can be wrong with the file itself; reads all of it."""
+        return self._look.ask(self._examine)
+
+    def copy(self, target: Path, progress: Progress | None) -> None:
+        """Copy it over an empty file. Raises `StoreCorrupt` where the copy is damaged."""
+        self._look.ask(lambda connection: _copy(connection, self.path, target, progress))
+
+    def _examine(self, connection: driver.Connection) -> Findings:
         wal = self.path.with_name(self.path.name + "-wal")
-        complaints = [*self._complaints("integrity_check"), *self._complaints("foreign_key_check"), *self._triggers()]
+        checks = (_complaints(connection, name) for name in ("integrity_check", "foreign_key_check"))
         return Findings(
             sqlite=apsw.sqlite_lib_version(),
-            schema=self._ask("user_version", -1),
+            schema=_ask(connection, "user_version", -1),
             program_schema=schema.CURRENT,
-            journal_mode=self._ask("journal_mode", "unknown"),
+            journal_mode=_journal_mode(connection),
             size=self.path.stat().st_size,
             wal_size=wal.stat().st_size if wal.exists() else 0,
-            free_pages=self._ask("freelist_count", -1),
-            complaints=tuple(complaints),
+            free_pages=_ask(connection, "freelist_count", -1),
+            complaints=(*itertools.chain(*checks), *_missing_triggers(connection)),
         )
 
-    def _ask(self, pragma: str, unknown: Any) -> Any:
-        try:
-            return self._connection.pragma(pragma)
-        except apsw.Error:
-            return unknown
 
-    def _complaints(self, check: str) -> list[str]:
-        try:
-            rows = self._connection.execute(f"PRAGMA {check}").fetchall()
-        except apsw.Error as error:
-            return [f"{check}: {error}"]
-        return [f"{check}: {' '.join(map(str, row))}" for row in rows if row != ("ok",)][:COMPLAINTS]
-
-    def _triggers(self) -> list[str]:
-        try:
-            found = {
-                name for (name,) in self._connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'")
-            }
-        except apsw.Error as error:
-            return [f"schema: {error}"]
-        return [f"schema: trigger {name} is missing" for name in TRIGGERS if name not in found]
+def _ask(connection: driver.Connection, pragma: str, unknown: Any) -> Any:
+    try:
+        return connection.pragma(pragma)
+    except apsw.Error:
+        return unknown
 
 
-def _open(path: Path, flags: int) -> driver.Connection:
-    connection = apsw.Connection(os.fspath(path), flags)
-    connection.set_busy_timeout(BUSY_MS)
-    return connection
+def _journal_mode(connection: driver.Connection) -> str:
+    """What the file's head says: of one that is read as it lies, SQLite itself says `delete`."""
+    whole, head = connection.read("main", 0, 0, 100)
+    return "wal" if whole and head[18:20] == b"\x02\x02" else _ask(connection, "journal_mode", "unknown")
+
+
+def _complaints(connection: driver.Connection, check: str) -> list[str]:
+    try:
+        rows = connection.execute(f"PRAGMA {check}").fetchall()
+    except apsw.Error as error:
+        return [f"{check}: {error}"]
+    return [f"{check}: {' '.join(map(str, row))}" for row in rows if row != ("ok",)][:COMPLAINTS]
+
+
+def _missing_triggers(connection: driver.Connection) -> list[str]:
+    try:
+        found = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'")}
+    except apsw.Error as error:
+        return [f"schema: {error}"]
+    return [f"schema: trigger {name} is missing" for name in TRIGGERS if name not in found]
 
 
 @contextmanager
 def open_read_only(path: Path) -> Generator[ReadOnly]:
     """A file of ours, for reading only. Raises `StoreUnusable` and its kind; of another program's file too."""
-    if not path.is_file():
-        msg = f"Cannot open {path}: {'it is a directory' if path.is_dir() else 'there is no such file'}"
-        raise errors.StoreUnusable(msg)
+    look = looking.Look(sqlite_connection.Place(path))
     try:
-        connection = _open(path, apsw.SQLITE_OPEN_READONLY)
-        known = connection.pragma("application_id") == schema.APPLICATION_ID
-    except apsw.Error as error:
-        raise sqlite_connection.unusable(path, error) from error
-    try:
-        if not known:
-            msg = f"Cannot open {path}: it is a database of another program"
-            raise errors.StoreUnusable(msg)
-        yield ReadOnly(path, connection)
+        yield ReadOnly(path, look)
     finally:
-        with suppress(apsw.Error):
-            connection.close()
+        look.close()
 
 
 # -- backup ------------------------------------------------------------------------------------------------------------------
@@ -142,8 +135,8 @@ def backup(source: Path, target: Path, progress: Progress | None = None) -> int:
         msg = f"Cannot write {target}: {(error.strerror or str(error)).lower()}"
         raise errors.StoreUnusable(msg) from error
     try:
-        with open_read_only(source):
-            _copy(source, partial, progress)
+        with open_read_only(source) as reading:
+            reading.copy(partial, progress)
         _settle(partial, target)
         return target.stat().st_size
     except apsw.Error as error:
@@ -153,12 +146,10 @@ def backup(source: Path, target: Path, progress: Progress | None = None) -> int:
             left.unlink(missing_ok=True)
 
 
-def _copy(source: Path, partial: Path, progress: Progress | None) -> None:
-    reading = _open(source, apsw.SQLITE_OPEN_READONLY)
-    writing = _open(partial, apsw.SQLITE_OPEN_READWRITE)
+def _copy(reading: driver.Connection, source: Path, partial: Path, progress: Progress | None) -> None:
+    """All pages of one snapshot: a commit of another connection would otherwise start it over."""
+    writing = sqlite_connection.bare(os.fspath(partial), apsw.SQLITE_OPEN_READWRITE)
     try:
-        # One snapshot from the first page to the last: a commit of another connection would otherwise start it over.
-        reading.execute("BEGIN")
         reading.pragma("schema_version")
         with writing.backup("main", reading, "main") as copying:
             while not copying.done:
@@ -171,7 +162,6 @@ def _copy(source: Path, partial: Path, progress: Progress | None) -> None:
             raise errors.StoreCorrupt(msg)
     finally:
         writing.close()
-        reading.close()
 
 
 def _settle(partial: Path, target: Path) -> None:

@@ -69,6 +69,10 @@ class Connection(Protocol):
         """Move the WAL into the file."""
         ...
 
+    def read(self, schema: str, which: int, offset: int, amount: int) -> tuple[bool, bytes]:
+        """Bytes of the file, and whether there were so many."""
+        ...
+
     def backup(self, databasename: str, sourceconnection: Any, sourcedatabasename: str) -> Any:
         """Begin to copy the source into this one."""
         ...

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal, Protocol, TypeVar
 
 from perdure import errors
-from perdure.store import group_commit, meter, port, sqlite_connection, sqlite_threads
+from perdure.store import group_commit, looking, meter, port, sqlite_connection, sqlite_threads
 from perdure.store.readers import Reader
 
 T = TypeVar("T")
@@ -83,6 +83,17 @@ class SqliteStore:
         threads = sqlite_threads.Threads(place, probe, readers)
         await threads.start()
         return cls(threads, threads.meter)
+
+    @classmethod
+    async def look(cls, path: str | os.PathLike[str]) -> SqliteStore:
+        """A store that only reads, and neither creates nor changes a file; whoever else works on it may go on.
+
+        Raises `StoreUnusable`, also for a schema that is old, `SchemaTooNew`, `StoreCorrupt`. What writes to it raises
+        `ConfigError`.
+        """
+        seam = looking.Looking(sqlite_connection.Place(Path(path)))
+        await seam.start()
+        return cls(seam)
 
     async def write(self, work: Callable[[port.Tx], T], *, committed: Callable[[T], None] | None = None) -> T:
         """See the port. An exception of `committed` reaches the caller; the unit stays committed."""

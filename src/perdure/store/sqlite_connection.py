@@ -26,6 +26,8 @@ T = TypeVar("T")
 
 STATEMENTS = 256
 PAUSE = 0.002
+SMALLEST = 512
+"""Bytes; SQLite writes no smaller file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +84,75 @@ def open_reader(place: Place) -> driver.Connection:
     return connection
 
 
+def open_looker(place: Place, *, alone: bool) -> driver.Connection:
+    """A connection to a file of ours that leaves no trace of itself; `alone` where nobody has the file open.
+
+    Raises `StoreUnusable` and its kind.
+    """
+    name = os.fspath(place.path.absolute())
+    flags = apsw.SQLITE_OPEN_READONLY
+    if alone:
+        name, flags = f"{place.path.absolute().as_uri()}?immutable=1", flags | apsw.SQLITE_OPEN_URI
+    _look_at(place.path, create=False)
+    try:
+        connection = bare(name, flags, place.vfs)
+    except apsw.Error as error:
+        raise unusable(place.path, error) from error
+    try:
+        wait_for_others(connection, place.deadline_ms)
+        if connection.pragma("application_id") != schema.APPLICATION_ID:
+            raise _not_ours(place.path)
+    except BaseException as error:
+        cut = _cut(place.path, connection) if isinstance(error, apsw.CorruptError) else None
+        with suppress(apsw.Error):
+            connection.close()
+        if isinstance(error, apsw.Error):
+            raise cut or _unreadable(place.path, error) from error
+        raise
+    return connection
+
+
+def _cut(path: Path, connection: driver.Connection) -> errors.StoreCorrupt | None:
+    """What to say of a file whose head tells of more pages than there are."""
+    with suppress(apsw.Error):
+        _, head = connection.read("main", 0, 0, 100)
+        size, should = path.stat().st_size, int.from_bytes(head[16:18]) * int.from_bytes(head[28:32])
+        if size < should:
+            fill = f"a copy can be read in part once 'truncate --size {should}' filled it up"
+            return errors.StoreCorrupt(
+                f"The database {path} is cut off: {size} of its {should} bytes are there; {fill}"
+            )
+    return None
+
+
+def _not_ours(path: Path) -> errors.StoreUnusable:
+    size = path.stat().st_size
+    what = "it is a database of another program" if size >= SMALLEST else "it is too short to be a database"
+    what = what if size else "it is empty, and no Perdure database"
+    return errors.StoreUnusable(f"Cannot open {path}: {what}")
+
+
+def _unreadable(path: Path, error: apsw.Error) -> errors.StoreError:
+    """Why a file that could be opened could not be read."""
+    if isinstance(error, apsw.ReadOnlyError | apsw.CantOpenError):
+        why = f"what was last written lies in {path.name}-wal, which cannot be read without making files beside it"
+        return errors.StoreUnusable(f"Cannot open {path}: {why}; copy both to a folder of your own")
+    return unusable(path, error)
+
+
 def _connect(place: Place) -> driver.Connection:
     flags = apsw.SQLITE_OPEN_READWRITE  # and never CREATE: a file that went away must not come back empty
     try:
-        connection = apsw.Connection(os.fspath(place.path), flags, vfs=place.vfs, statementcachesize=STATEMENTS)
+        connection = bare(os.fspath(place.path), flags, place.vfs)
     except apsw.Error as error:
         raise unusable(place.path, error) from error
     wait_for_others(connection, place.busy_timeout_ms)
     return connection
+
+
+def bare(name: str, flags: int, vfs: str | None = None) -> driver.Connection:
+    """A connection with nothing set up."""
+    return apsw.Connection(name, flags, vfs=vfs, statementcachesize=STATEMENTS)
 
 
 def wait_for_others(connection: driver.Connection, milliseconds: int) -> None:
@@ -140,8 +203,7 @@ def _understand(place: Place, connection: driver.Connection) -> None:
 def _schema_version(place: Place, connection: driver.Connection) -> int:
     version: int = connection.pragma("user_version")
     if connection.pragma("application_id") != schema.APPLICATION_ID and connection.pragma("schema_version"):
-        msg = f"Cannot open {place.path}: it is a database of another program"
-        raise errors.StoreUnusable(msg)
+        raise _not_ours(place.path)
     schema.refuse_newer(version)
     return version
 
