@@ -323,26 +323,16 @@ class Session:
         `timeout` in seconds; on time-out the receipt as it is. Raises `PromptNotFound`, `SessionNotFound`.
         """
         try:
-            async with asyncio.timeout(timeout):
-                await self._until_settled(message_id)
+            async with asyncio.timeout(timeout), aclosing(self._engine.log.changes(self.id, SETTLING)) as changes:
+                async for _ in changes:
+                    if message_id is None:
+                        if await self._engine.store.read(lambda tx: status.at_rest(tx, self.id)):
+                            return None
+                    elif (receipt := await self.receipt(message_id)).state == "settled":
+                        return receipt
         except TimeoutError:
             pass
         return None if message_id is None else await self.receipt(message_id)
-
-    async def _until_settled(self, message_id: str | None) -> None:
-        last = await self._engine.log.last_seq(self.id)
-        async with aclosing(self._engine.log.follow(self.id, last)) as following:
-            if await self._settled(message_id):
-                return
-            async for event in following:
-                settling = isinstance(event, events.Recorded) and isinstance(event.data, SETTLING)
-                if settling and await self._settled(message_id):
-                    return
-
-    async def _settled(self, message_id: str | None) -> bool:
-        if message_id is None:
-            return await self._engine.store.read(lambda tx: status.at_rest(tx, self.id))
-        return (await self.receipt(message_id)).state == "settled"
 
     # -- reading -----------------------------------------------------------------------------------------------------------
 

@@ -77,21 +77,22 @@ class Log:
         now, base_id = self.clock.now_ms(), ids.mint("evt", self._entropy)
         waits: list[asyncio.Future[None]] = []
 
-        def run(tx: port.Tx) -> tuple[T, Unit]:
+        def run(tx: port.Tx) -> tuple[T, list[events.Recorded[Any]], list[str]]:
             unit = Unit(tx, now, base_id, self.registry, self._projectors)
-            return work(unit), unit
+            result = work(unit)
+            return result, unit.finish(), unit.removed
 
-        def announce(outcome: tuple[T, Unit]) -> None:
-            unit = outcome[1]
+        def announce(outcome: tuple[T, list[events.Recorded[Any]], list[str]]) -> None:
+            _, appended, removed = outcome
             try:
                 if committed:
-                    committed(unit.appended)
+                    committed(appended)
             finally:
-                waits.extend(self.live.announce(unit.appended, notify=notify))
-                for aggregate_id in unit.removed:
+                waits.extend(self.live.announce(appended, notify=notify))
+                for aggregate_id in removed:
                     self.live.end(aggregate_id)
 
-        result, _ = await self.store.write(run, committed=announce)
+        result, _, _ = await self.store.write(run, committed=announce)
         if waits and not self.live.inside_listener():
             await asyncio.gather(*waits)
         return result
@@ -114,12 +115,14 @@ class Log:
             detail = "Local commit hooks require a durable event" if commit else "Only durable events enter the log"
             raise errors.InvalidDurableEvent(detail)
 
-        def work(unit: Unit) -> events.Recorded[D]:
+        def work(unit: Unit) -> None:
             if fence:
                 fence(unit.tx)
-            return unit.append(payload, event_id=event_id, metadata=metadata, hook=commit)
+            unit.append(payload, event_id=event_id, metadata=metadata, hook=commit)
 
-        return await self.transact(work)
+        appended: list[events.Recorded[D]] = []
+        await self.transact(work, committed=appended.extend)
+        return appended[0]
 
     async def publish_many(
         self, payloads: Sequence[Any], *, event_ids: Sequence[str] | None = None
@@ -136,10 +139,13 @@ class Log:
             raise errors.InvalidDurableEvent(msg)
         chosen: Sequence[str | None] = event_ids or [None] * len(payloads)
 
-        def work(unit: Unit) -> list[events.Recorded[Any]]:
-            return [unit.append(payload, event_id=one) for payload, one in zip(payloads, chosen, strict=True)]
+        def work(unit: Unit) -> None:
+            for payload, one in zip(payloads, chosen, strict=True):
+                unit.append(payload, event_id=one)
 
-        return await self.transact(work)
+        appended: list[events.Recorded[Any]] = []
+        await self.transact(work, committed=appended.extend)
+        return appended
 
     async def signal(self, payload: Any) -> None:
         """Announce an ephemeral signal of a session to listeners, followers and channels."""
@@ -244,6 +250,21 @@ class Log:
             if follower.ended:
                 return
             await follower.wait()
+
+    async def changes(self, aggregate_id: str, kinds: tuple[type[Any], ...]) -> AsyncGenerator[None, None]:
+        """Tell at once, then each time facts of these kinds were committed, or may have been, that it is time to look.
+
+        Ends when the aggregate is removed.
+        """
+        with self.live.following(aggregate_id) as follower:
+            yield
+            while not follower.ended:
+                await follower.wait()
+                heard = follower.reread or any(isinstance(item.data, kinds) for item in follower.buffer)
+                follower.buffer.clear()
+                follower.reread = False
+                if heard:
+                    yield
 
     async def feed(self, after: int = 0, *, page: int = PAGE) -> AsyncGenerator[events.Recorded[Any] | Synced, None]:
         """Facts of every aggregate after a commit position, one `Synced` with the position where what was there ends,

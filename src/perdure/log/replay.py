@@ -16,8 +16,8 @@ from typing import Any
 from perdure import errors
 from perdure.core import codec, events
 from perdure.log.log import Log
-from perdure.log.unit import Unit, duplicate_id
-from perdure.store.events import EventRow
+from perdure.log.unit import Unit
+from perdure.store.events import EventRow, duplicate
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,13 @@ async def replay_all(
     """
     checked = check(log.registry, batch)
 
-    def work(unit: Unit) -> list[events.Recorded[Any]]:
-        return append(unit, checked, owner_id=owner_id, strict=strict)
+    def work(unit: Unit) -> None:
+        append(unit, checked, owner_id=owner_id, strict=strict)
 
-    return await log.transact(work, notify=publish) if checked else []
+    appended: list[events.Recorded[Any]] = []
+    if checked:
+        await log.transact(work, committed=appended.extend, notify=publish)
+    return appended
 
 
 async def claim(log: Log, aggregate_id: str, owner_id: str) -> None:
@@ -135,8 +138,8 @@ def _append_one(
         return None
     if row.seq != latest + 1:
         raise gap(row, latest + 1)
-    if log.by_id(row.id):
-        raise duplicate_id(unit.tx, row.id)
+    if known := log.by_id(row.id):
+        raise duplicate(known)
     if claimed:
         msg = f"Session {row.aggregate_id} is claimed: nothing is replayed into it"
         raise errors.InvalidDurableEvent(msg)

@@ -7,12 +7,10 @@ before the first run, so the second writes the very same facts.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from perdure import errors
 from perdure.core import codec, events
 from perdure.store import events as rows
 from perdure.store import port
@@ -44,8 +42,8 @@ class Unit:
     ) -> events.Recorded[D]:
         """Number, project and store one durable fact.
 
-        Raises `InvalidDurableEvent` where the id is in the log already, and whatever a projector or the hook raises;
-        the whole unit is then rolled back.
+        Raises whatever a projector or the hook raises; the whole unit is then rolled back, as it is at its end where an
+        id turns out to be in the log already.
         """
         stored_type = self.registry.stored_type(payload)
         aggregate_id = codec.aggregate_of(payload)
@@ -64,9 +62,7 @@ class Unit:
         metadata: str | None,
         hook: CommitHook | None = None,
     ) -> events.Recorded[Any]:
-        """Project a numbered fact and store it with the JSON text given; the fact with its commit position. What is
-        projected is the latest version.
-        """
+        """Project a numbered fact and store it with the JSON text given. What is projected is the latest version."""
         for project in self.projectors:
             project(self.tx, recorded)
         if hook:
@@ -74,12 +70,20 @@ class Unit:
         row = rows.EventRow(
             recorded.id, recorded.aggregate_id, recorded.seq, stored_type, recorded.created, data, metadata
         )
-        position = self.tx.events.append(row)
-        if position is None:
-            raise duplicate_id(self.tx, recorded.id)
-        placed = dataclasses.replace(recorded, position=position)
-        self.appended.append(placed)
-        return placed
+        self.tx.events.append(row)
+        self.appended.append(recorded)
+        return recorded
+
+    def finish(self) -> list[events.Recorded[Any]]:
+        """Store what is not stored yet; the facts appended, with their commit positions. Raises `InvalidDurableEvent` where
+        an id is in the log already.
+        """
+        self.tx.flush()
+        places = zip(self.appended, self.tx.events.positions, strict=True)
+        return [
+            events.Recorded(one.id, one.aggregate_id, one.seq, one.created, one.data, one.metadata, position)
+            for one, position in places
+        ]
 
     def remove(self, aggregate_id: str) -> None:
         """Forget an aggregate's log; the last act of the unit that deletes it."""
@@ -88,10 +92,3 @@ class Unit:
 
     def _fresh_id(self) -> str:
         return f"{self.base_id}{len(self.appended):x}"
-
-
-def duplicate_id(tx: port.Tx, event_id: str) -> errors.InvalidDurableEvent:
-    """The refusal of an id that is in the log at another position (LOG-4)."""
-    known = tx.events.by_id(event_id)
-    where = f" at aggregate {known.aggregate_id} sequence {known.seq}" if known else ""
-    return errors.InvalidDurableEvent(f"Event {event_id} already exists{where}")

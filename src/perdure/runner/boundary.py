@@ -31,7 +31,7 @@ async def begin(parts: Parts, held: claims.Held) -> Turn | None:
     None where nothing was eligible any more, or the turn ended before it began; the claim is then let go or handed
     over.
     """
-    session = await parts.log.store.read(lambda tx: sessions.get(tx, held.session_id))
+    session = await _session(parts, held)
     try:
         turn = _turn(parts, held, session)
     except errors.PerdureError as error:
@@ -55,7 +55,7 @@ async def begin(parts: Parts, held: claims.Held) -> Turn | None:
         unit.append(_started(claim, held.attempt), metadata=metadata)
         turn.compaction_id = summary_id if _too_long(turn, history, unit) else None
         ending.decide(went_on=True)
-        return start_or_end(unit, claim, turn, session, ending)
+        return start_or_end(unit, claim, turn, ending)
 
     going = await turn.commit(work, durable=ending.take_effect)
     parts.blocked.pop(held.session_id, None)
@@ -67,11 +67,11 @@ async def resume(parts: Parts, held: claims.Held) -> Turn | None:
 
     None where the turn was ended meanwhile; the claim is then let go.
     """
-    session = await parts.log.store.read(lambda tx: sessions.get(tx, held.session_id))
+    session = await _session(parts, held)
     history = await parts.histories.load(held.session_id)
     asked = history.newest_assistant()
     try:
-        turn = _turn(parts, held, dataclasses.replace(session, agent=asked.agent if asked else session.agent))
+        turn = _turn(parts, held, session, asked.agent if asked else None)
     except errors.PerdureError as error:
         await endings.fail_before_start(parts, held, error)
         return None
@@ -123,10 +123,16 @@ def _call_approved(unit: Unit, turn: Turn, message_id: str) -> tuple[Approved, .
     return tuple(approved)
 
 
-def _turn(parts: Parts, held: claims.Held, session: SessionRow) -> Turn:
-    """A turn for who answers now. Raises `UnknownAgent`, `UnknownModel`."""
-    ready, model, model_name = choose_agent(parts, session.agent, session.model)
-    return Turn(parts, held, ready, model, model_name, parts.mint("msg"), session.policy)
+async def _session(parts: Parts, held: claims.Held) -> SessionRow:
+    """The session's row: as it was when the claim was taken just now, or read."""
+    session, held.session = held.session, None
+    return session or await parts.log.store.read(lambda tx: sessions.get(tx, held.session_id))
+
+
+def _turn(parts: Parts, held: claims.Held, session: SessionRow, agent: str | None = None) -> Turn:
+    """A turn for who answers now, or for the agent that is named. Raises `UnknownAgent`, `UnknownModel`."""
+    ready, model, model_name = choose_agent(parts, agent or session.agent, session.model)
+    return Turn(parts, held, ready, model, model_name, parts.mint("msg"), session)
 
 
 def _started(claim: rows.ClaimRow, attempt: int) -> events.ExecutionStarted:
@@ -152,46 +158,58 @@ async def next_step(turn: Turn, ended: step.Ended) -> Turn | None:
     if turn.streak.times >= loops.LIMIT:
         failure = messages.Failure("loop", f"The same call failed {turn.streak.times} times in a row")
         return await endings.end(turn, ended.facts, failure)
-    session = await turn.parts.log.store.read(lambda tx: sessions.get(tx, turn.session_id))
-    try:
-        fresh = _turn(turn.parts, turn.held, session)
-    except errors.PerdureError as error:
-        return await endings.end(turn, ended.facts, messages.Failure(error.type, str(error)))
-    following = dataclasses.replace(
-        fresh,
-        step=turn.step + 1,
-        began=turn.began,
-        spent=turn.spent.plus(ended.facts),
-        streak=turn.streak,
-        unknown=turn.unknown,
-    )
-    return await _go_on(turn, following, session, ended.facts)
+    return await _go_on(turn, ended.facts, step=turn.step + 1, spent=turn.spent.plus(ended.facts))
 
 
-async def _go_on(turn: Turn, following: Turn, session: SessionRow, facts: Sequence[Any]) -> Turn | None:
-    """Write a step's last facts, let steers join and start the next step, unless a budget is used up."""
+async def _go_on(turn: Turn, facts: Sequence[Any], **changes: Any) -> Turn | None:
+    """Write a step's last facts, let steers join and start the next step, unless a budget is used up.
+
+    Who answers is chosen by the session's settings; the unit sees whether those still stand, else it is chosen again.
+    """
+    session = turn.session
+    while True:
+        try:
+            fresh = _turn(turn.parts, turn.held, session)
+        except errors.PerdureError as error:
+            return await endings.end(turn, facts, messages.Failure(error.type, str(error)))
+        changes = {"began": turn.began, "streak": turn.streak, "unknown": turn.unknown} | changes
+        following = dataclasses.replace(fresh, **changes)
+        outcome = await _start_next(turn, following, facts)
+        if not isinstance(outcome, SessionRow):
+            return following if outcome else None
+        session = outcome
+
+
+async def _start_next(turn: Turn, following: Turn, facts: Sequence[Any]) -> SessionRow | bool:
+    """The commit of `_go_on`: whether the next step started, or the session's row where other settings hold by now."""
     history = await turn.parts.histories.current(turn.session_id)
     seen = await context.observe(following.ready.sources)
     note_id, summary_id = turn.parts.mint("msg"), turn.parts.mint("msg")
     ending = endings.Ending(turn.held, turn.held.execution_id, turn.held.attempt)
 
-    def work(unit: Unit, claim: rows.ClaimRow) -> bool:
-        ending.next_id, ending.attempt = turn.held.execution_id, turn.held.attempt
+    def work(unit: Unit, claim: rows.ClaimRow) -> SessionRow | bool:
+        ending.stay()
+        session = sessions.get(unit.tx, turn.session_id)
+        if _settings(session) != _settings(following.session):
+            return session
         append_all(unit, facts)
         following.baseline = context.settle(unit, turn.session_id, seen, note_id)
         choice = inbox.choose(promotion.waiting(unit.tx, turn.session_id, unit.now), turn_open=True)
         if promotion.promote(unit, turn.session_id, choice).ids:
             following.step = 1
         following.compaction_id = summary_id if _too_long(following, history, unit) else None
-        ending.decide(went_on=True)
-        return start_or_end(unit, claim, following, session, ending)
+        return start_or_end(unit, claim, following, ending)
 
-    return following if await turn.commit(work, durable=ending.take_effect) else None
+    return await turn.commit(work, durable=ending.take_effect)
 
 
-def start_or_end(unit: Unit, claim: rows.ClaimRow, turn: Turn, session: SessionRow, ending: endings.Ending) -> bool:
+def _settings(session: SessionRow) -> tuple[str, str | None, events.Policy]:
+    return session.agent, session.model, session.policy
+
+
+def start_or_end(unit: Unit, claim: rows.ClaimRow, turn: Turn, ending: endings.Ending) -> bool:
     """Announce the model call, or end the turn where a budget is used up; whether the call may leave (RUN-7)."""
-    reached = spending.reached(unit, turn, session)
+    reached = spending.reached(unit, turn)
     if reached:
         ending.next_id, ending.attempt = turn.parts.claims.next_id(), 1
         endings.end_turn(unit, claim, ending, messages.Failure("budget", f"The budget is used up: {reached}"))
@@ -278,15 +296,14 @@ async def _retry(turn: Turn, failed: step.Failed, wait: int) -> Turn | None:
 
 async def _start_again(turn: Turn, failed: step.Failed) -> Turn | None:
     """The next attempt of the same assistant leaves, unless a budget is used up meanwhile."""
-    session = await turn.parts.log.store.read(lambda tx: sessions.get(tx, turn.session_id))
     ending = endings.Ending(turn.held, turn.held.execution_id, turn.held.attempt)
 
     def work(unit: Unit, claim: rows.ClaimRow) -> bool:
-        ending.next_id, ending.attempt = turn.held.execution_id, turn.held.attempt
-        ending.decide(went_on=True)
-        if spending.reached(unit, turn, session):
+        ending.stay()
+        turn.session = sessions.get(unit.tx, turn.session_id)
+        if spending.reached(unit, turn):
             append_all(unit, failed.facts)
-        return start_or_end(unit, claim, turn, session, ending)
+        return start_or_end(unit, claim, turn, ending)
 
     return turn if await turn.commit(work, durable=ending.take_effect) else None
 
@@ -302,21 +319,7 @@ async def _after_break(turn: Turn, failed: step.Failed, wait: int) -> Turn | Non
     await turn.commit(work)
     turn.publisher = None
     await turn.parts.clock.sleep_ms(wait)
-    session = await turn.parts.log.store.read(lambda tx: sessions.get(tx, turn.session_id))
-    try:
-        fresh = _turn(turn.parts, turn.held, session)
-    except errors.PerdureError as error:
-        return await endings.end(turn, (), messages.Failure(error.type, str(error)))
-    following = dataclasses.replace(
-        fresh,
-        step=turn.step,
-        attempt=turn.attempt + 1,
-        began=turn.began,
-        spent=turn.spent.plus(failed.facts),
-        streak=turn.streak,
-        unknown=turn.unknown,
-    )
-    return await _go_on(turn, following, session, ())
+    return await _go_on(turn, (), step=turn.step, attempt=turn.attempt + 1, spent=turn.spent.plus(failed.facts))
 
 
 async def _compact_and_retry(turn: Turn, failed: step.Failed) -> Turn | None:

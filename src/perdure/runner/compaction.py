@@ -58,7 +58,6 @@ async def _start(turn: Turn) -> bool | None:
     """Open the new epoch and start the step. False where a budget is used up and the turn has ended; None where a source
     cannot be read yet, and the turn keeps its claim.
     """
-    session = await turn.parts.log.store.read(lambda tx: sessions.get(tx, turn.session_id))
     seen = await context.observe(turn.ready.sources)
     note_id = turn.parts.mint("msg")
     used_up = messages.Failure("budget", "The budget is used up")
@@ -66,11 +65,12 @@ async def _start(turn: Turn) -> bool | None:
 
     def work(unit: Unit, claim: rows.ClaimRow) -> bool:
         ending.stay()
+        turn.session = sessions.get(unit.tx, turn.session_id)
         turn.baseline = context.settle(unit, turn.session_id, seen, note_id)
-        if spending.reached(unit, turn, session):
+        if spending.reached(unit, turn):
             for fact in _open_step_failed(turn, used_up):
                 unit.append(fact)
-        return boundary.start_or_end(unit, claim, turn, session, ending)
+        return boundary.start_or_end(unit, claim, turn, ending)
 
     try:
         going = await turn.commit(work, durable=ending.take_effect)
@@ -93,7 +93,7 @@ async def manual(parts: Parts, held: claims.Held, message_id: str) -> None:
     session = await parts.log.store.read(lambda tx: sessions.get(tx, held.session_id))
     try:
         ready, model, name = choose_agent(parts, session.agent, session.model)
-        turn = Turn(parts, held, ready, model, name, parts.mint("msg"), session.policy, compaction_id=message_id)
+        turn = Turn(parts, held, ready, model, name, parts.mint("msg"), session, compaction_id=message_id)
         summary = await _summarise(turn, message_id)
     except (errors.UnknownAgent, errors.UnknownModel) as error:
         summary = _failed(held.session_id, message_id, messages.Failure(error.type, str(error)))

@@ -15,7 +15,6 @@ from perdure.log.unit import Unit
 from perdure.runner.turn import Turn
 from perdure.session import promotion
 from perdure.store import events as rows
-from perdure.store.sessions import SessionRow
 
 PAGE = 500
 COUNTED = ("session.step.ended.", "session.step.failed.", "session.usage.recorded.")
@@ -24,10 +23,11 @@ COUNTED = ("session.step.ended.", "session.step.failed.", "session.usage.recorde
 def so_far(unit: Unit, session_id: str) -> tuple[int, budget.Spent]:
     """When the open turn began and what it has used: next to nothing to read, unless it goes on after a crash."""
     first = min(promotion.running_since(unit.tx, session_id), default=None)
-    found = iter(()) if first is None else _rows(unit, session_id, first - 1)
+    if first is None or (unit.appended and first >= unit.appended[0].seq):  # it begins with this unit
+        return unit.now, budget.Spent()
     began = unit.now
     facts: list[Any] = []
-    for row in found:
+    for row in _rows(unit, session_id, first - 1):
         began = min(began, row.created)
         if row.type.startswith(COUNTED):
             facts.append(unit.registry.upcast(unit.registry.decode(row.type, row.data)))
@@ -40,13 +40,13 @@ def _rows(unit: Unit, session_id: str, after: int) -> Iterator[rows.EventRow]:
         after = page[-1].seq
 
 
-def reached(unit: Unit, turn: Turn, session: SessionRow) -> str | None:
+def reached(unit: Unit, turn: Turn) -> str | None:
     """Which budget is used up, in words; None while another call may be made."""
     seconds = (unit.now - turn.began) / 1000
-    words = budget.exceeded(session.policy.turn_budget, dataclasses.replace(turn.spent, seconds=seconds))
-    if words or session.policy.session_budget is None:
+    words = budget.exceeded(turn.policy.turn_budget, dataclasses.replace(turn.spent, seconds=seconds))
+    if words or turn.policy.session_budget is None:
         return words
-    row = unit.tx.sessions.get(turn.session_id) or session
+    row = unit.tx.sessions.get(turn.session_id) or turn.session
     steps = unit.tx.messages.count(turn.session_id, "assistant")
     whole = budget.Spent(budget.total(row.usage.tokens), row.usage.cost, (unit.now - row.time_created) / 1000, steps)
-    return budget.exceeded(session.policy.session_budget, whole)
+    return budget.exceeded(turn.policy.session_budget, whole)

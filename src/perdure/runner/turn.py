@@ -24,6 +24,7 @@ from perdure.session import context, history
 from perdure.session.claims import Claims, Held
 from perdure.store import claims as rows
 from perdure.store.context import DraftRow
+from perdure.store.sessions import SessionRow
 
 T = TypeVar("T")
 Price = Callable[[messages.Tokens, str], int | None]
@@ -87,7 +88,8 @@ class Approved:
 
 @dataclass(slots=True)
 class Turn:
-    """A turn in progress; `message_id` is the assistant of its current step, `baseline` its system text.
+    """A turn in progress; `message_id` is the assistant of its current step, `baseline` its system text, `session` the row
+    whose settings that step goes by.
 
     `step` counts steps since the last promotion, `attempt` attempts of the current step; `spent` is what the turn used
     before the current step, `began` when it began (epoch ms). `resumed` are the calls to run where the step waited for
@@ -100,7 +102,7 @@ class Turn:
     model: models.Model
     model_name: str
     message_id: str
-    policy: events.Policy
+    session: SessionRow
     baseline: str = ""
     step: int = 1
     attempt: int = 1
@@ -117,6 +119,11 @@ class Turn:
     def session_id(self) -> str:
         """Its session."""
         return self.held.session_id
+
+    @property
+    def policy(self) -> events.Policy:
+        """What its session allows."""
+        return self.session.policy
 
     @property
     def last_step(self) -> bool:

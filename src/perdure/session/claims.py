@@ -22,6 +22,7 @@ from perdure.log.unit import Unit
 from perdure.session import exhaustion, owner, promotion, sessions
 from perdure.store import claims as rows
 from perdure.store import port
+from perdure.store.sessions import SessionRow
 
 T = TypeVar("T")
 
@@ -33,7 +34,7 @@ class Interrupted(Exception):
 @dataclass(slots=True)
 class Held:
     """A claim this process holds. `execution_id` changes at a hand-over; `trusted_until` is on the suspend-counting
-    clock (ms).
+    clock (ms); `session` is the row as it was when the claim was taken, until somebody makes use of it.
     """
 
     session_id: str
@@ -41,6 +42,7 @@ class Held:
     execution_id: str
     attempt: int
     trusted_until: int
+    session: SessionRow | None = None
     compaction_id: str | None = None
     parked: bool = False
     open: bool = True
@@ -54,10 +56,10 @@ class Taken:
     """
 
     attempt: int = 0
+    session: SessionRow | None = None
     refused_by: str | None = None
     dead: bool = False
     exhausted: bool = False
-    parked: bool = False
 
 
 class Claims:
@@ -115,7 +117,9 @@ class Claims:
         if not taken.attempt:
             return None if taken.exhausted else False
         trusted = started + self.lease_ms - self.margin_ms
-        return Held(session_id, self.owner_id, claim_id, taken.attempt, trusted, parked=taken.parked)
+        session = taken.session
+        parked = session is not None and session.parked
+        return Held(session_id, self.owner_id, claim_id, taken.attempt, trusted, session, parked=parked)
 
     def _take(self, unit: Unit, session_id: str, claim_id: str, *, forced: bool) -> Taken:
         tx = unit.tx
@@ -125,7 +129,7 @@ class Claims:
             return Taken()
         if claim:
             if claim.id == claim_id:  # this unit ran before, and its commit took place
-                return Taken(attempt=session.wake_attempts, parked=session.parked)
+                return Taken(session.wake_attempts, session)
             dead = owner.has_left(claim.owner_id, claim.expires_at, unit.now)
             return Taken(dead=True) if dead else Taken(refused_by=claim.owner_id)
         waiting = promotion.waiting(tx, session_id, unit.now)
@@ -148,7 +152,7 @@ class Claims:
         )
         if recovery := tx.recoveries.waiting(session_id):
             tx.recoveries.add_attempt(recovery.execution_id)
-        return Taken(attempt=tx.sessions.add_wake_attempt(session_id), parked=session.parked)
+        return Taken(tx.sessions.add_wake_attempt(session_id), session)
 
     async def acquire_compaction(self, session_id: str, message_id: str) -> Held:
         """Take the claim for a compaction somebody asked for; its start is durable when this returns (CMP-3).

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from perdure import errors
+
 
 @dataclass(frozen=True, slots=True)
 class EventRow:
@@ -24,54 +26,102 @@ Appended = tuple[str, int, int]
 """What a unit's first event was stored as: id, commit position, time."""
 
 
-class Events:
-    """Verbs on `event` and `event_sequence`."""
+def duplicate(known: EventRow) -> errors.InvalidDurableEvent:
+    """The refusal of an id that is in the log at another position (LOG-4)."""
+    where = f"at aggregate {known.aggregate_id} sequence {known.seq}"
+    return errors.InvalidDurableEvent(f"Event {known.id} already exists {where}")
 
-    __slots__ = ("_c", "_q", "appended")
+
+def _columns(row: EventRow) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "aggregate_id": row.aggregate_id,
+        "seq": row.seq,
+        "type": row.type,
+        "created": row.created,
+        "data": row.data,
+        "metadata": row.metadata,
+    }
+
+
+class Events:
+    """Verbs on `event` and `event_sequence`.
+
+    What a unit appends is kept here and stored together: when the unit ends (`flush`), or before anything else is asked of
+    the two tables.
+    """
+
+    __slots__ = ("_c", "_last", "_moved", "_q", "_waiting", "appended", "positions")
 
     def __init__(self, statements: Any, connection: Any) -> None:
         """Bind to a connection."""
         self._q, self._c = statements, connection
+        self.begin()
+
+    def begin(self) -> None:
+        """A unit begins, whatever became of the one before."""
+        self._waiting: list[EventRow] = []
+        self._last: dict[str, int] = {}
+        self._moved: dict[str, int] = {}
+        self.positions: list[int] = []
         # The unit's first event: by it a store tells whether a commit it got no answer to took place.
         self.appended: Appended | None = None
 
+    def flush(self) -> None:
+        """Store what was appended. Raises `InvalidDurableEvent` for an id that is in the log already (LOG-4)."""
+        for aggregate_id, seq in self._moved.items():
+            self._q.sequence_move(self._c, aggregate_id=aggregate_id, seq=seq)
+        self._moved.clear()
+        self._last.clear()
+        if not self._waiting:
+            return
+        rows, self._waiting = self._waiting, []
+        stored = self._q.event_append(self._c, map(_columns, rows))
+        if len(stored) < len(rows):
+            raise self._duplicate(rows)
+        self.positions += [position for (position,) in stored]
+        self.appended = self.appended or (rows[0].id, self.positions[0], rows[0].created)
+
+    def _duplicate(self, rows: list[EventRow]) -> errors.InvalidDurableEvent:
+        """Which of them was there before: it stands at another place than the one it was given."""
+        found = ((row, self.by_id(row.id)) for row in rows)
+        known = next(one for row, one in found if one and (one.aggregate_id, one.seq) != (row.aggregate_id, row.seq))
+        return duplicate(known)
+
     def next_seq(self, aggregate_id: str) -> int:
         """Lock (or insert) the aggregate's sequence row and take the next number, 0 for a new aggregate."""
-        return self._q.sequence_next(self._c, aggregate_id=aggregate_id)
+        taken = self._last.get(aggregate_id)
+        if taken is None:
+            seq: int = self._q.sequence_next(self._c, aggregate_id=aggregate_id)
+        else:
+            seq = self._moved[aggregate_id] = taken + 1
+        self._last[aggregate_id] = seq
+        return seq
 
     def lock(self, aggregate_id: str) -> int:
         """Lock the aggregate's sequence row; the last number taken, -1 where there is none."""
+        self.flush()
         seq = self._q.sequence_lock(self._c, aggregate_id=aggregate_id)
         return -1 if seq is None else seq
 
     def sequence(self, aggregate_id: str) -> tuple[int, str | None]:
         """Last number taken (-1 if none) and replication owner."""
+        self.flush()
         row = self._q.sequence_get(self._c, aggregate_id=aggregate_id)
         return (row[0], row[1]) if row else (-1, None)
 
     def put_sequence(self, aggregate_id: str, seq: int, owner_id: str | None) -> None:
         """Set number and owner."""
+        self.flush()
         self._q.sequence_put(self._c, aggregate_id=aggregate_id, seq=seq, owner_id=owner_id)
 
     def own(self, aggregate_id: str, owner_id: str) -> None:
         """Give the aggregate another replication owner."""
         self._q.sequence_own(self._c, aggregate_id=aggregate_id, owner_id=owner_id)
 
-    def append(self, row: EventRow) -> int | None:
-        """Store an event; its commit position, or None where its id is in the log already."""
-        position = self._q.event_append(
-            self._c,
-            id=row.id,
-            aggregate_id=row.aggregate_id,
-            seq=row.seq,
-            type=row.type,
-            created=row.created,
-            data=row.data,
-            metadata=row.metadata,
-        )
-        if position is not None:
-            self.appended = self.appended or (row.id, position, row.created)
-        return position
+    def append(self, row: EventRow) -> None:
+        """Append an event; its commit position comes into `positions` when it is stored."""
+        self._waiting.append(row)
 
     def holds(self, appended: Appended) -> bool:
         """Whether that very event is in the log: an id alone may be another process's, where it is derived."""
@@ -80,38 +130,46 @@ class Events:
 
     def by_id(self, event_id: str) -> EventRow | None:
         """The event of that id, wherever it is."""
+        self.flush()
         row = self._q.event_by_id(self._c, id=event_id)
         return EventRow(*row) if row else None
 
     def at(self, aggregate_id: str, seq: int) -> EventRow | None:
         """The event at that place."""
+        self.flush()
         row = self._q.event_at(self._c, aggregate_id=aggregate_id, seq=seq)
         return EventRow(*row) if row else None
 
     def page(self, aggregate_id: str, after: int, limit: int) -> list[EventRow]:
         """Up to `limit` events of the aggregate after seq `after`, in order."""
+        self.flush()
         return [
             EventRow(*row) for row in self._q.event_page(self._c, aggregate_id=aggregate_id, after=after, limit=limit)
         ]
 
     def feed(self, after: int, limit: int) -> list[EventRow]:
         """Up to `limit` events of all aggregates after a commit position, in commit order."""
+        self.flush()
         return [EventRow(*row) for row in self._q.event_feed(self._c, after=after, limit=limit)]
 
     def newest_of(self, aggregate_id: str, stored_type: str) -> int:
         """The newest seq of a versioned type in the aggregate, -1 if it has none."""
+        self.flush()
         seq = self._q.event_newest_of(self._c, aggregate_id=aggregate_id, type=stored_type)
         return -1 if seq is None else seq
 
     def last_position(self) -> int:
         """The newest commit position ever given, 0 for a new log; no removal takes it back."""
+        self.flush()
         return self._q.event_last_position(self._c) or 0
 
     def aggregates(self, after: str, limit: int) -> list[tuple[str, int]]:
         """Up to `limit` aggregates with their last seq, in id order after `after`."""
+        self.flush()
         return [(row[0], row[1]) for row in self._q.sequence_aggregates(self._c, after=after, limit=limit)]
 
     def remove(self, aggregate_id: str) -> None:
         """Delete the sequence row, then the events."""
+        self.flush()
         self._q.sequence_delete(self._c, aggregate_id=aggregate_id)
         self._q.event_delete(self._c, aggregate_id=aggregate_id)

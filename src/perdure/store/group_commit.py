@@ -101,10 +101,11 @@ class Committer:
             if self._probe:
                 self._probe("begin")
         sql.execute("SAVEPOINT unit")
-        tx.events.appended = None
+        tx.begin()
         unit.result = unit.error = unit.appended = None
         try:
             unit.result = unit.work(tx)
+            tx.flush()
             # A deferred reference is judged at COMMIT, which would fail all members for one unit's fault.
             if sql.status(apsw.SQLITE_DBSTATUS_DEFERRED_FKS)[0]:
                 msg = "The unit leaves a reference without its row"

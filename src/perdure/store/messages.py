@@ -1,13 +1,20 @@
 """Rows of `session_message` and `session_part`: a header a message, a row a part, so that no event rewrites a whole
 message.
+
+A unit changes the newest assistant of one session again and again. What it knows of that one is kept while the unit runs, and
+what it changed is written once: when the unit ends (`flush`), or before anything else is asked of the rows.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 from perdure import errors
 from perdure.core import codec, messages
+
+_Key = tuple[messages.PartKind, str]
+_Placed = tuple[int, messages.Part]
 
 
 def _decoded(row: Any) -> messages.Message:
@@ -17,49 +24,100 @@ def _decoded(row: Any) -> messages.Message:
     return message
 
 
+@dataclass(slots=True)
+class _Newest:
+    """The newest assistant of a session as this unit left it; `last` is the last part of each kind and id it asked for."""
+
+    session_id: str
+    message: messages.Assistant | None
+    changed: bool = False
+    last: dict[_Key, _Placed | None] = field(default_factory=dict[_Key, "_Placed | None"])
+    parts: dict[int, messages.Part] = field(default_factory=dict[int, messages.Part])
+    next_ordinal: int | None = None
+
+
 class Messages:
     """Verbs on messages and parts. Raises `MessageUndecodable` for a row that cannot be read."""
 
-    __slots__ = ("_c", "_q")
+    __slots__ = ("_c", "_newest", "_q")
 
     def __init__(self, statements: Any, connection: Any) -> None:
         """Bind to a connection."""
         self._q, self._c = statements, connection
+        self.begin()
+
+    def begin(self) -> None:
+        """A unit begins, whatever became of the one before."""
+        self._newest: _Newest | None = None
+
+    def flush(self) -> None:
+        """Write what was changed."""
+        newest = self._newest
+        if newest is None or newest.message is None:
+            return
+        if newest.changed:
+            self._q.message_update(self._c, id=newest.message.id, data=codec.dump_message(newest.message))
+            newest.changed = False
+        for ordinal, part in newest.parts.items():
+            self._write(newest.session_id, newest.message.id, ordinal, part)
+        newest.parts.clear()
+
+    def _of(self, session_id: str) -> _Newest:
+        """The newest assistant of a session, looked up once."""
+        if self._newest is None or self._newest.session_id != session_id:
+            self.flush()
+            row = self._q.message_newest(self._c, session_id=session_id, type="assistant")
+            message = _decoded(row) if row else None
+            self._newest = _Newest(session_id, message if isinstance(message, messages.Assistant) else None)
+        return self._newest
+
+    def _known(self, message_id: str) -> _Newest | None:
+        """What is kept of that message."""
+        newest = self._newest
+        return newest if newest and newest.message and newest.message.id == message_id else None
+
+    # -- headers -----------------------------------------------------------------------------------------------------------
 
     def insert(self, session_id: str, message: messages.Message) -> bool:
         """A new message without its parts; False where the id is taken."""
-        return (
-            self._q.message_insert(
-                self._c,
-                id=message.id,
-                session_id=session_id,
-                type=codec.message_type(message),
-                seq=message.seq,
-                time_created=message.time.created,
-                data=codec.dump_message(message),
-            )
-            is not None
+        inserted = self._q.message_insert(
+            self._c,
+            id=message.id,
+            session_id=session_id,
+            type=codec.message_type(message),
+            seq=message.seq,
+            time_created=message.time.created,
+            data=codec.dump_message(message),
         )
+        if inserted is not None and isinstance(message, messages.Assistant):
+            self.flush()
+            self._newest = _Newest(session_id, message, next_ordinal=0)
+        return inserted is not None
 
     def update(self, message: messages.Message) -> None:
         """Another header."""
-        self._q.message_update(self._c, id=message.id, data=codec.dump_message(message))
+        if isinstance(message, messages.Assistant) and (newest := self._known(message.id)):
+            newest.message, newest.changed = message, True
+        else:
+            self._q.message_update(self._c, id=message.id, data=codec.dump_message(message))
 
     def owner(self, message_id: str) -> str | None:
         """The session a message id belongs to."""
+        if newest := self._known(message_id):
+            return newest.session_id
         row = self._q.message_get(self._c, id=message_id)
         return row[1] if row else None
 
     def get(self, message_id: str) -> messages.Message | None:
         """One message, an assistant without its parts."""
+        if newest := self._known(message_id):
+            return newest.message
         row = self._q.message_get(self._c, id=message_id)
         return _decoded(row) if row else None
 
     def newest_assistant(self, session_id: str) -> messages.Assistant | None:
         """The newest assistant, complete or not, without its parts."""
-        row = self._q.message_newest(self._c, session_id=session_id, type="assistant")
-        message = _decoded(row) if row else None
-        return message if isinstance(message, messages.Assistant) else None
+        return self._of(session_id).message
 
     def newest_compaction(self, session_id: str) -> messages.Compaction | None:
         """The newest compaction, whatever became of it."""
@@ -73,6 +131,7 @@ class Messages:
 
     def page(self, session_id: str, after: int, limit: int) -> list[messages.Message]:
         """Up to `limit` messages after seq `after`, in order, assistants with their parts."""
+        self.flush()
         rows = self._q.message_page(self._c, session_id=session_id, after=after, limit=limit)
         return [self._whole(row) for row in rows]
 
@@ -85,8 +144,24 @@ class Messages:
             message, tuple(codec.load_part(row[1], message.id, kind, data) for _, kind, data in parts)
         )
 
+    # -- parts -------------------------------------------------------------------------------------------------------------
+
     def put_part(self, session_id: str, message_id: str, ordinal: int, part: messages.Part) -> None:
         """A part, new or changed."""
+        newest = self._known(message_id)
+        if newest is None:
+            self._write(session_id, message_id, ordinal, part)
+            return
+        newest.parts[ordinal] = part
+        key = messages.part_key(part)
+        last = newest.last.get(key)
+        if ordinal == newest.next_ordinal:
+            newest.next_ordinal = ordinal + 1
+        elif last is None or last[0] > ordinal:
+            return  # perhaps not the last of its kind and id
+        newest.last[key] = (ordinal, part)
+
+    def _write(self, session_id: str, message_id: str, ordinal: int, part: messages.Part) -> None:
         kind, part_id = messages.part_key(part)
         self._q.part_put(
             self._c,
@@ -103,15 +178,29 @@ class Messages:
         self, session_id: str, message_id: str, kind: messages.PartKind, part_id: str
     ) -> tuple[int, messages.Part] | None:
         """The last part of that kind and id, with its ordinal."""
+        newest = self._known(message_id)
+        if newest and (kind, part_id) in newest.last:
+            return newest.last[kind, part_id]
+        self.flush()
         row = self._q.part_last(self._c, message_id=message_id, kind=kind, part_id=part_id)
-        return (row[0], codec.load_part(session_id, message_id, row[1], row[2])) if row else None
+        found = (row[0], codec.load_part(session_id, message_id, row[1], row[2])) if row else None
+        if newest:
+            newest.last[kind, part_id] = found
+        return found
 
     def next_ordinal(self, message_id: str) -> int:
         """Where the next part goes."""
+        newest = self._known(message_id)
+        if newest and newest.next_ordinal is not None:
+            return newest.next_ordinal
         last = self._q.part_last_ordinal(self._c, message_id=message_id)
-        return 0 if last is None else last + 1
+        following = 0 if last is None else last + 1
+        if newest:
+            newest.next_ordinal = following
+        return following
 
     def open_parts(self, session_id: str, message_id: str) -> list[tuple[int, messages.Part]]:
         """Parts not ended and calls not settled, in order."""
+        self.flush()
         rows = self._q.part_open(self._c, message_id=message_id)
         return [(row[0], codec.load_part(session_id, message_id, row[1], row[2])) for row in rows]

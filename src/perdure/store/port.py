@@ -55,6 +55,16 @@ class Tx:
         self.content = Content(statements, connection)
         self.upkeep = Upkeep(statements, connection)
 
+    def begin(self) -> None:
+        """Forget the unit before, which may have failed."""
+        self.events.begin()
+        self.messages.begin()
+
+    def flush(self) -> None:
+        """Write what the unit still keeps; a unit is over only then. Raises `InvalidDurableEvent`."""
+        self.messages.flush()
+        self.events.flush()
+
 
 class Store(Protocol):
     """One database."""

@@ -35,10 +35,9 @@ class ApswAdapter(GenericAdapter):
         conn.execute(sql, parameters)
         return conn.changes()
 
-    def insert_update_delete_many(self, conn: Any, query_name: str, sql: str, parameters: Any) -> int:
-        """Run it once for each, and count the changes of the last."""
-        conn.executemany(sql, parameters)
-        return conn.changes()
+    def insert_update_delete_many(self, conn: Any, query_name: str, sql: str, parameters: Any) -> Any:
+        """Run it once for each; the rows that all of them answer."""
+        return conn.executemany(sql, parameters).fetchall()
 
 
 @cache

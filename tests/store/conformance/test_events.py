@@ -6,6 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from perdure import errors
+
 FRESH = itertools.count()
 NO_SURROGATES = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 QUICK = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -19,9 +21,11 @@ async def test_an_event_comes_back_as_it_was_stored(store, build, data, metadata
 
     def work(tx):
         assert tx.events.next_seq(row.aggregate_id) == 0
-        return tx.events.append(row)
+        tx.events.append(row)
+        tx.flush()
+        return tx.events.positions
 
-    position = await store.write(work)
+    [position] = await store.write(work)
     stored = build.event(row.id, row.aggregate_id, 0, data=data, metadata=metadata, created=created)
     found = await store.read(
         lambda tx: (tx.events.by_id(row.id), tx.events.at(row.aggregate_id, 0), tx.events.page(row.aggregate_id, -1, 9))
@@ -65,10 +69,13 @@ async def test_an_id_that_is_in_the_log_is_not_stored_twice_log_4(store, build):
 
     def again(tx):
         tx.events.next_seq("b")
-        position = tx.events.append(build.event("evt_1", "b", 0))
-        return position, tx.events.appended
+        tx.events.append(build.event("evt_2", "b", 0))
+        tx.events.next_seq("b")
+        tx.events.append(build.event("evt_1", "b", 1))
 
-    assert await store.write(again) == (None, None)
+    with pytest.raises(errors.InvalidDurableEvent, match="evt_1 already exists at aggregate a sequence 0"):
+        await store.write(again)
+    assert await store.read(lambda tx: (tx.events.sequence("b"), tx.events.by_id("evt_2"))) == ((-1, None), None)
     assert (await store.read(lambda tx: tx.events.by_id("evt_1"))).aggregate_id == "a"
 
 
@@ -76,6 +83,7 @@ async def test_a_unit_knows_the_first_event_it_appended_and_no_other_units(store
     def work(tx):
         build.append("evt_1")(tx)
         build.append("evt_2")(tx)
+        tx.flush()
         return tx.events.appended
 
     first = await store.write(work)

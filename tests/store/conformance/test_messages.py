@@ -7,6 +7,11 @@ import pytest
 from perdure import errors
 from perdure.core import messages
 
+
+class Refused(Exception):
+    """What a unit raises to be rolled back."""
+
+
 AT = messages.MessageTime(5, 6)
 PROMPT = messages.Prompt(
     (
@@ -161,8 +166,63 @@ async def test_a_part_that_cannot_be_read_is_named_msg_8(store, build):
         build.session(tx)
         tx.messages.insert("ses_1", build.assistant())
         tx.messages.put_part("ses_1", "msg_1", 0, messages.TextPart("p"))
+        tx.flush()
         build.sql("UPDATE session_part SET data = '{}'")(tx)
 
     await store.write(work)
     with pytest.raises(errors.MessageUndecodable, match="msg_1"):
         await store.read(lambda tx: tx.messages.page("ses_1", -1, 9))
+
+
+async def test_a_unit_sees_what_it_changed_and_the_rows_have_it_once_it_ends_msg_1(store, build):
+    ended = messages.TextPart("p", "all of it", ended=True)
+
+    def work(tx):
+        build.session(tx)
+        tx.messages.insert("ses_1", build.assistant())
+        tx.messages.put_part("ses_1", "msg_1", 0, messages.TextPart("p"))
+        tx.messages.put_part("ses_1", "msg_1", 0, ended)
+        tx.messages.put_part("ses_1", "msg_1", 1, messages.TextPart("q"))
+        tx.messages.update(dataclasses.replace(tx.messages.newest_assistant("ses_1"), finish="stop"))
+        last = tx.messages.last_part("ses_1", "msg_1", "text", "p")
+        return last, tx.messages.next_ordinal("msg_1"), tx.messages.open_parts("ses_1", "msg_1")
+
+    assert await store.write(work) == ((0, ended), 2, [(1, messages.TextPart("q"))])
+    [whole] = await store.read(lambda tx: tx.messages.page("ses_1", -1, 9))
+    assert whole.finish == "stop"
+    assert whole.parts == (ended, messages.TextPart("q"))
+
+
+async def test_what_a_failed_unit_changed_is_not_seen_by_the_next(store, build):
+    def setup(tx):
+        build.session(tx)
+        tx.messages.insert("ses_1", build.assistant())
+
+    def failing(tx):
+        tx.messages.put_part("ses_1", "msg_1", 0, messages.TextPart("p"))
+        tx.messages.update(dataclasses.replace(tx.messages.newest_assistant("ses_1"), finish="stop"))
+        raise Refused
+
+    await store.write(setup)
+    with pytest.raises(Refused):
+        await store.write(failing)
+    newest, ordinal = await store.write(
+        lambda tx: (tx.messages.newest_assistant("ses_1"), tx.messages.next_ordinal("msg_1"))
+    )
+    assert (newest.finish, ordinal) == (None, 0)
+
+
+async def test_a_part_written_to_an_earlier_place_does_not_become_the_last_of_its_id(store, build):
+    def work(tx):
+        build.session(tx)
+        tx.messages.insert("ses_1", build.assistant())
+        tx.messages.put_part("ses_1", "msg_1", 0, messages.TextPart("p", "first"))
+        tx.messages.put_part("ses_1", "msg_1", 1, messages.TextPart("p", "second"))
+
+    def change(tx):
+        tx.messages.newest_assistant("ses_1")
+        tx.messages.put_part("ses_1", "msg_1", 0, messages.TextPart("p", "first again"))
+        return tx.messages.last_part("ses_1", "msg_1", "text", "p")
+
+    await store.write(work)
+    assert await store.write(change) == (1, messages.TextPart("p", "second"))

@@ -62,7 +62,9 @@ async def test_committed_is_called_in_commit_order_before_any_caller_goes_on_log
     async def one(number):
         def work(tx):
             tx.events.next_seq(f"a{number}")
-            return tx.events.append(build.event(f"evt_{number}", f"a{number}"))
+            tx.events.append(build.event(f"evt_{number}", f"a{number}"))
+            tx.flush()
+            return tx.events.positions[0]
 
         position = await store.write(work, committed=told.append)
         assert position in told

@@ -12,6 +12,10 @@ RETURNING seq;
 -- The last number taken and who owns the aggregate in replication.
 SELECT seq, owner_id FROM event_sequence WHERE aggregate_id = :aggregate_id;
 
+-- name: sequence_move(aggregate_id, seq)!
+-- The last number taken, where several were.
+UPDATE event_sequence SET seq = :seq WHERE aggregate_id = :aggregate_id;
+
 -- name: sequence_put(aggregate_id, seq, owner_id)!
 -- Set number and owner (replay).
 INSERT INTO event_sequence (aggregate_id, seq, owner_id) VALUES (:aggregate_id, :seq, :owner_id)
@@ -29,8 +33,8 @@ DELETE FROM event_sequence WHERE aggregate_id = :aggregate_id;
 -- Aggregates in id order, after one.
 SELECT aggregate_id, seq FROM event_sequence WHERE aggregate_id > :after ORDER BY aggregate_id LIMIT :limit;
 
--- name: event_append(id, aggregate_id, seq, type, created, data, metadata)$
--- Store one event; answers its commit position, null where the id is in the log already.
+-- name: event_append(id, aggregate_id, seq, type, created, data, metadata)*!
+-- Store events; each answers its commit position, or nothing where its id is in the log already.
 INSERT INTO event (id, aggregate_id, seq, type, created, data, metadata)
 VALUES (:id, :aggregate_id, :seq, :type, :created, :data, :metadata)
 ON CONFLICT (id) DO NOTHING
