@@ -10,7 +10,6 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench import words
 from bench.row import Row
 from perdure import Agent, Perdure, tool
 from perdure.core import request
@@ -19,6 +18,8 @@ from perdure.engine.perdure import Session
 from perdure.models import scripted
 
 PLACE = Path(__file__).resolve().parent.parent / ".bench"
+TOKENS = 200
+WORDS = "word " * TOKENS
 
 
 @tool(effect="write")
@@ -28,10 +29,10 @@ async def refund(order: str, cents: int) -> str:
 
 
 def answer(asked: request.Request) -> tuple[object, ...]:
-    said = scripted.Text(words.WORDS, chunks=words.TOKENS)
+    said = scripted.Text(WORDS, chunks=TOKENS)
     if isinstance(asked.messages[-1], request.ResultMessage):
         return (said,)
-    return (said, scripted.Call("refund", words.CALL))
+    return (said, scripted.Call("refund", {"order": "7", "cents": 5}))
 
 
 class Counter:
@@ -52,14 +53,14 @@ def run() -> list[Row]:
 
 
 async def turn(session: Session, number: int) -> None:
-    receipt = await session.prompt(words.PROMPT, id=f"{session.id}.{number}")
+    receipt = await session.prompt("Refund order 7", id=f"{session.id}.{number}")
     settled = await session.wait(receipt.id)
     assert settled
     assert settled.outcome == "succeeded"
 
 
 def engine(folder: str, counter: Counter) -> Perdure:
-    agent = Agent("support", model=scripted.ScriptedModel(answer), instructions=words.INSTRUCTIONS, tools=[refund])
+    agent = Agent("support", model=scripted.ScriptedModel(answer), instructions="Be kind.", tools=[refund])
     return Perdure(agents=[agent], database=f"{folder}/turns.db", world=World(probe=counter))
 
 
@@ -78,7 +79,7 @@ async def side_by_side(count: int, turns: int) -> list[Row]:
             await asyncio.gather(*map(all_of, sessions))
             took, used, total = time.perf_counter() - began, time.process_time() - cpu, count * turns
         stored = bytes_in(Path(folder)) / total
-    text = 2 * len(words.WORDS)
+    text = 2 * len(WORDS)
     return [
         Row(f"turns, {count} sessions", total / took, "turns/s"),
         Row(f"commits a turn, {count} sessions", counter.commits / total, "commits"),

@@ -1,5 +1,6 @@
 """`perdure chat` as a person meets it, through a pseudo-terminal, against a real server and a provider that hangs on demand."""
 
+import asyncio
 import contextlib
 import fcntl
 import os
@@ -14,6 +15,7 @@ import time
 
 import pytest
 
+from perdure import Client
 from perdure.testing import provider_script as script
 
 PATIENCE = 30
@@ -185,6 +187,34 @@ def test_a_conversation_streams_is_steered_interrupted_left_and_gone_on_with(she
         terminal.until(LINE)
         assert "hello" in shown
         assert "Well, done." in shown
+        terminal.type("\x04")
+        assert terminal.end() == 0
+
+
+@pytest.mark.slow
+def test_a_long_session_shows_its_last_messages_and_history_goes_back(shell, provider, served):
+    """CLI chat: nothing but the end is loaded; /history shows twenty messages more at a time, up to the beginning."""
+    served()
+
+    async def ask_much():
+        async with Client(shell.environment["PERDURE_URL"], token="secret") as app:
+            session = await app.sessions.create(id="long")
+            for number in range(16):
+                await session.wait((await session.prompt(f"question {number}")).id)
+
+    asyncio.run(ask_much())
+    with Terminal(shell, "chat", "--session", "long") as terminal:
+        shown = terminal.until(LINE)
+        assert re.findall(r"question (\d+)", shown) == [str(number) for number in (12, 12, 13, 13, 14, 14, 15, 15)]
+        assert "/history shows it" in shown
+        terminal.type("/history\r")
+        older = terminal.until("the conversation goes on")
+        assert re.findall(r"▸ question (\d+)", older) == [str(number) for number in range(2, 12)]
+        terminal.type("/history\r")
+        oldest = terminal.until("the conversation goes on")
+        assert re.findall(r"▸ question (\d+)", oldest) == ["0", "1"]
+        terminal.type("/history\r")
+        terminal.until("the beginning of the session")
         terminal.type("\x04")
         assert terminal.end() == 0
 

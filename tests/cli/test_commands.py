@@ -2,13 +2,16 @@
 `recoveries`, `completion`; most in this process, on a database, with a provider over HTTP.
 """
 
+import io
 import json
 import signal
 import sys
 
 import pytest
+from rich.cells import cell_len
+from rich.console import Console
 
-from perdure.cli import main, run
+from perdure.cli import main, render, run
 from perdure.testing import provider_script as script
 
 MODEL = ("--model", "openai:fake")
@@ -85,7 +88,12 @@ def test_run_exits_1_where_the_model_fails_and_says_why(ask, provider):
 
 def test_run_exits_6_where_it_takes_too_long_and_the_turn_is_there_to_go_on_with(ask, provider):
     provider.script(script.Rule(reply=(script.Hang("never"),), times=1))
-    assert only(ask("run", "hi", *MODEL, "--session", "s", "--id", "p", "--timeout", "0.1"), 6) == ""
+    late = ask("run", "hi", *MODEL, "--session", "s", "--id", "p", "--timeout", "0.1")
+    assert only(late, 6) == ""
+    [said] = [line for line in late.stderr.splitlines() if line.startswith("perdure: ")]
+    assert "not done in 0.1 s; the prompt is stored" in said
+    assert "--session s --id p" in said
+    assert "perdure show s" in said
     assert only(ask("run", "hi", *MODEL, "--session", "s", "--id", "p")).startswith("Echo: ")
 
 
@@ -163,6 +171,45 @@ def test_recoveries_are_listed_dismissed_and_gone(ask):
     assert "exe_none" in ask("recoveries", "retry", "exe_none").stderr
     only(ask("recoveries", "dismiss", "exe_none"), 2)
     only(ask("recoveries", "dismiss"), 2)
+
+
+def test_the_last_of_a_long_session_is_shown_without_the_rest_of_it(ask, monkeypatch):
+    for number in range(6):
+        only(ask("run", f"question {number}", *MODEL, "--session", "s"))
+    whole = json.loads(only(ask("show", "s", "--json")))["messages"]
+    monkeypatch.setattr("perdure.cli.transcript.PAGE", 2)
+    for many in (0, 1, 5, 12, 99):
+        told = json.loads(only(ask("show", "s", "--json", "--last", str(many))))["messages"]
+        assert told == (whole[-many:] if many else [])
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------------
+
+ROWS = [
+    ["ses_" + "a" * 26, "waiting: approval", "default", "A title that goes on and on\nand on " * 3, "$0.1"],
+    ["ses_b", "idle", "main", "標題" * 30, "-"],
+]
+
+
+@pytest.mark.parametrize("width", [10, 40, 80, 300])
+def test_a_terminal_that_is_too_narrow_cuts_titles_and_never_an_id(width):
+    written = io.StringIO()
+    terminal = Console(file=written, force_terminal=True, color_system=None, width=width)
+    render.table(terminal, ("session", "cost"), ("session", "status", "agent", "title", "cost"), ROWS)
+    head, *lines = written.getvalue().splitlines()
+    assert head.split() == ["session", "status", "agent", "title", "cost"]
+    assert [line.split()[0] for line in lines] == [row[0] for row in ROWS]
+    assert [line.split()[-1] for line in lines] == [row[-1] for row in ROWS]
+    assert all(cell_len(line) <= max(width, 80) for line in lines) or width == 300
+    assert ("…" in lines[0]) == (width < 300)
+
+
+def test_where_nobody_looks_a_table_is_not_cut(ask):
+    title = "A title that is longer than anybody would want it to be, by far " * 2
+    only(ask("run", title, *MODEL, "--session", "ses_" + "x" * 60))
+    [line] = only(ask("sessions", COLUMNS="20")).splitlines()[1:]
+    assert line.split()[0] == "ses_" + "x" * 60
+    assert "…" not in line.replace(render.clip(title, 60), "")
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------------

@@ -12,9 +12,9 @@ from perdure.core import events, messages
 
 # What differs between two runs of anything, and the rows' own columns that no wire carries.
 RUNS = {"time", "time_created", "time_updated", "since", "until", "owner", "execution_id", "id", "prompt_id"}
-ROWS = {"held", "parked", "deleting", "wake_attempts", "execution_purpose", "status", "turn_usage"}
+ROWS = {"held", "parked", "deleting", "wake_attempts", "execution_purpose", "status"}
 INPUT_ROWS = {"admitted_delivery", "promoted_seq", "execution_requests", "retries", "retried_by", "outcome"}
-INPUT_ROWS |= {"error", "settled_seq", "usage"}
+INPUT_ROWS |= {"error", "settled_seq"}
 
 
 def told(value, *without):
@@ -53,6 +53,8 @@ async def prompts(app):
     yield await session.wait()
     yield told(await session.messages())
     yield told(await session.messages(after=2, limit=1))
+    yield told(await session.messages(before=2**53, limit=1))
+    yield told(await session.messages(before=(await session.messages())[-1].seq, limit=9))
     yield told(await session.status())
     yield told(await session.info(), ROWS)
     yield await all_of(session)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
-from rich.table import Table
 
 from perdure import errors
 from perdure.cli import connect, render
@@ -62,14 +61,13 @@ def _listed(found: list[answers.Recovery], *, as_json: bool) -> None:
     if not found:
         console.print("No turn waits for recovery.")
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("execution", no_wrap=True)
-    for name in ("session", "phase", "waits for", "tried", "since"):
-        table.add_column(name)
-    for one in found:
-        reason = f"failing: {one.error}" if one.error else "itself" if one.armed else "a decision"
-        if one.not_before and not one.error:
-            reason += f", until {render.clock(one.not_before)}"
-        since = render.moment(one.time_created)
-        table.add_row(one.execution_id, one.session_id, one.phase, render.clip(reason, 60), str(one.attempts), since)
-    console.print(table)
+    columns = ("execution", "session", "phase", "waits for", "tried", "since")
+    render.table(console, ("execution", "session", "phase", "since"), columns, map(_row, found))
+
+
+def _row(one: answers.Recovery) -> list[str]:
+    reason = f"failing: {one.error}" if one.error else "itself" if one.armed else "a decision"
+    if one.not_before and not one.error:
+        reason += f", until {render.clock(one.not_before)}"
+    since = render.moment(one.time_created)
+    return [one.execution_id, one.session_id, one.phase, reason, str(one.attempts), since]

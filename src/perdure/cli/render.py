@@ -11,21 +11,51 @@ import json
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 
 from perdure.core import codec, events, messages
 
 WIDTH = 100
+NARROWEST = 6
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def console(*, stderr: bool = False) -> Console:
     """Colours on a terminal only, and none with NO_COLOR."""
     return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+
+
+def table(out: Console, whole: Sequence[str], columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print rows below the names of their columns.
+
+    A terminal that is too narrow cuts texts, never what stands in the columns that must be `whole`, such as ids: a person
+    copies them. Where nobody looks nothing is cut.
+    """
+    lines = [list(columns), *([" ".join(clean(cell).split()) for cell in row] for row in rows)]
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    if out.is_terminal:
+        _narrow(widths, [name in whole for name in columns], out.width - 2 * (len(columns) - 1))
+    for number, line in enumerate(lines):
+        cells = (_fit(cell, width) for cell, width in zip(line, widths, strict=True))
+        out.print("  ".join(cells).rstrip(), style=None if number else "bold", soft_wrap=True)
+
+
+def _narrow(widths: list[int], whole: Sequence[bool], room: int) -> None:
+    """Take from the widest that may be cut until all fit, or nothing more can be taken."""
+    while sum(widths) > room:
+        widest = max(range(len(widths)), key=lambda one: 0 if whole[one] else widths[one])
+        if whole[widest] or widths[widest] <= NARROWEST:
+            return
+        widths[widest] -= 1
+
+
+def _fit(text: str, width: int) -> str:
+    return text + " " * (width - cell_len(text)) if cell_len(text) <= width else set_cell_size(text, width - 1) + "…"
 
 
 def clean(text: str) -> str:

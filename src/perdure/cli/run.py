@@ -33,6 +33,7 @@ class Asked:
     yes: bool
     quiet: bool
     json: bool
+    served: bool = False
 
 
 async def command(
@@ -71,7 +72,8 @@ async def command(
     id
         Id of the prompt, by which the same call may be made again.
     timeout
-        Seconds to wait. The turn goes on where a server runs it.
+        Seconds to wait; then exit with 6. The prompt stays: a server goes on with its turn, else whoever next opens the
+        database does, such as the same call with --session and --id.
     yes
         Approve every call that waits for a person.
     quiet
@@ -83,7 +85,7 @@ async def command(
 
     """
     logs.configure("error")
-    asked = Asked(_text(prompt), session, id, timeout, yes, quiet, json)
+    asked = Asked(_text(prompt), session, id, timeout, yes, quiet, json, served=runner.url is not None)
     async with connect.connect(runner) as app:
         found = await connect.find(app, runner, session, title=render.clip(asked.text, 60))
         return await _ask(found, asked)
@@ -131,8 +133,15 @@ async def _told(session: connect.Session, receipt: answers.Receipt, waits: str |
     if waits is not None:
         _complain(waits)
         return outcomes.WAITING
-    _complain(f"not done in time; see 'perdure tail {session.id}'")
+    _complain(_late(session.id, receipt.id, asked))
     return outcomes.TIMED_OUT
+
+
+def _late(session_id: str, prompt_id: str, asked: Asked) -> str:
+    """What became of a prompt that took longer than there was time for, and how to come back to it."""
+    goes_on = "its turn goes on there" if asked.served else "its turn goes on once a server or this command runs again"
+    again = f"the same prompt with --session {session_id} --id {prompt_id} waits for its answer and asks nothing twice"
+    return f"not done in {asked.timeout:g} s; the prompt is stored, and {goes_on}: {again}; perdure show {session_id} shows it"
 
 
 def _complain(words: str) -> None:

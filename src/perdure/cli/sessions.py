@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from cyclopts import Parameter
-from rich.table import Table
 
 from perdure.cli import connect, render
 
 AT_ONCE = 100
+COLUMNS = ("session", "status", "agent", "title", "updated", "tokens", "cost")
 
 
 async def command(
@@ -77,19 +77,14 @@ def _table(told: list[dict[str, Any]]) -> None:
     if not told:
         console.print("There is no session yet: perdure chat")
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("session", no_wrap=True)
-    for name in ("status", "agent", "title"):
-        table.add_column(name)
-    table.add_column("updated", no_wrap=True)
-    table.add_column("tokens", justify="right")
-    table.add_column("cost", justify="right")
-    for one in told:
-        status, usage = one["status"], one["usage"]
-        doing = status["status"] + (f": {status['reason']}" if "reason" in status else "")
-        cost = render.money(usage["cost"]) if usage["cost"] else "" if usage["unknown_cost"] else "-"
-        counted = sum(usage["tokens"][kind] for kind in ("input", "output", "cache_read", "cache_write"))
-        title = render.clip(one.get("title", ""), 40)
-        updated = render.moment(one["time"]["updated"])
-        table.add_row(one["id"], render.clip(doing, 40), one["agent"], title, updated, str(counted), cost)
-    console.print(table)
+    rows = [_row(one) for one in told]
+    render.table(console, ("session", "updated", "tokens", "cost"), COLUMNS, rows)
+
+
+def _row(one: dict[str, Any]) -> list[str]:
+    status, usage = one["status"], one["usage"]
+    doing = status["status"] + (f": {status['reason']}" if "reason" in status else "")
+    cost = render.money(usage["cost"]) if usage["cost"] else "" if usage["unknown_cost"] else "-"
+    counted = sum(usage["tokens"][kind] for kind in ("input", "output", "cache_read", "cache_write"))
+    updated = render.moment(one["time"]["updated"])
+    return [one["id"], doing, one["agent"], one.get("title", ""), updated, str(counted), cost]

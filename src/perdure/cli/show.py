@@ -41,8 +41,7 @@ async def command(
     async with connect.connect(where, read_only=True) as app:
         found = await app.sessions.get(session)
         info, status, inbox = await found.info(), await found.status(), await found.inbox()
-        said = await transcript.everything(found)
-    said = said if last is None else said[max(0, len(said) - last) :]
+        said = await (transcript.everything(found) if last is None else transcript.last(found, last))
     if json:
         told = {
             "session": render.plain(info),

@@ -6,6 +6,8 @@ from perdure.cli.connect import Session
 from perdure.core import answers, messages
 
 PAGE = 200
+END = 2**53
+"""Beyond every seq."""
 
 
 async def everything(session: Session) -> list[messages.Message]:
@@ -16,6 +18,18 @@ async def everything(session: Session) -> list[messages.Message]:
         found += page
         if len(page) < PAGE:
             return found
+
+
+async def last(session: Session, many: int, *, before: int = END) -> list[messages.Message]:
+    """The last messages of the transcript, or those right before a seq."""
+    found: list[messages.Message] = []
+    while len(found) < many:
+        wanted = min(PAGE, many - len(found))
+        page = await session.messages(before=found[0].seq if found else before, limit=wanted)
+        found[:0] = page
+        if len(page) < wanted:
+            break
+    return found
 
 
 async def answer(session: Session, receipt: answers.Receipt) -> str:

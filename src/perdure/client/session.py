@@ -171,9 +171,10 @@ class Session:
 
     # -- what happened -----------------------------------------------------------------------------------------------------
 
-    async def messages(self, *, after: int = -1, limit: int = 200) -> list[messages.Message]:
-        """The transcript after a seq, in order, assistants with their parts."""
-        page = await self._transport.get(f"{self._path}/messages", wire.MessagePage, after=after, limit=limit)
+    async def messages(self, *, after: int = -1, before: int | None = None, limit: int = 200) -> list[messages.Message]:
+        """The transcript after a seq, in order, assistants with their parts; with `before` the last of it before that seq."""
+        query = {"after": after, "before": before, "limit": limit}
+        page = await self._transport.get(f"{self._path}/messages", wire.MessagePage, **query)
         return [wire.message(self.id, raw) for raw in page.data]
 
     async def status(self) -> answers.Status:

@@ -36,13 +36,10 @@ def admit(
     *,
     resume: bool,
 ) -> Admitted:
-    """Admit a prompt, or recognise an exact retry. Raises `PromptConflict`, `InvalidInput`, and then nothing is armed or
-    changed.
-    """
+    """Admit a prompt, or recognise an exact retry. Raises `PromptConflict`, and then nothing is armed or changed."""
     tx = unit.tx
     claim = tx.claims.of_session(session_id)
     session = sessions.usable(tx, session_id)
-    codec.refuse_unlike("The prompt", prompt)
     row = tx.inbox.get(message_id)
     if row:
         same = (
@@ -199,12 +196,4 @@ def receipt_of(tx: port.Tx, session_id: str, message_id: str) -> Receipt:
         row.settled_seq,
         row.outcome,
         row.error,
-        _usage(tx, row, running=running),
     )
-
-
-def _usage(tx: port.Tx, row: rows.InputRow, *, running: bool) -> messages.Usage:
-    """What the settled turns of an input used, and the one that is not settled yet, if it runs in that."""
-    before = row.usage or messages.Usage()
-    session = tx.sessions.get(row.session_id) if running and row.outcome is None else None
-    return before.plus(session.turn_usage) if session and session.turn_usage else before

@@ -129,10 +129,16 @@ class Messages:
         """How many messages of a kind the session has."""
         return self._q.message_count(self._c, session_id=session_id, type=kind)
 
-    def page(self, session_id: str, after: int, limit: int) -> list[messages.Message]:
-        """Up to `limit` messages after seq `after`, in order, assistants with their parts."""
+    def page(self, session_id: str, after: int, limit: int, before: int | None = None) -> list[messages.Message]:
+        """Up to `limit` messages after seq `after`, in order, assistants with their parts; the last ones where they must be
+        `before` a seq.
+        """
         self.flush()
-        rows = self._q.message_page(self._c, session_id=session_id, after=after, limit=limit)
+        if before is None:
+            rows = self._q.message_page(self._c, session_id=session_id, after=after, limit=limit)
+        else:
+            page = self._q.message_page_before
+            rows = reversed(page(self._c, session_id=session_id, after=after, before=before, limit=limit))
         return [self._whole(row) for row in rows]
 
     def _whole(self, row: Any) -> messages.Message:

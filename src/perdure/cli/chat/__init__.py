@@ -75,14 +75,15 @@ class _Link:
 
 
 async def _talk(session: connect.Session, console: Console, link: _Link, *, fresh: bool) -> int:
-    said = [] if fresh else await transcript.everything(session)
+    said = [] if fresh else await transcript.last(session, TAIL + 2)
     status = await session.status()
     opened = said[-1] if said and _is_open(said[-1]) else None
     shown = said[:-1] if opened else said
     console.print(f"session {session.id}  /help tells what there is", style="dim")
     if len(shown) > TAIL:
-        console.print(f"… {len(shown) - TAIL} messages before; perdure show {session.id}", style="dim")
-    for message in shown[-TAIL:]:
+        console.print("… there is more before this: /history shows it", style="dim")
+    shown = shown[-TAIL:]
+    for message in shown:
         paper.put(console, message)
     busy = status.status in RUNS or (status.status == "waiting" and status.reason == "approval")
     view = View(frozenset(one.id for one in shown if isinstance(one, messages.Assistant)), busy=busy)
@@ -90,7 +91,8 @@ async def _talk(session: connect.Session, console: Console, link: _Link, *, fres
         if waiting.kind == "user":
             view.pending[waiting.id] = _text(waiting.prompt), waiting.delivery
     after = opened.seq - 1 if opened else said[-1].seq if said else -1
-    link.conversation = Conversation(session, view, console, sys.stdin.fileno(), untitled=fresh)
+    oldest = min((one.seq for one in (*shown, *said[-1:])), default=0)
+    link.conversation = Conversation(session, view, console, sys.stdin.fileno(), oldest, untitled=fresh)
     return await link.conversation.run(after)
 
 

@@ -17,13 +17,15 @@ from contextlib import aclosing
 from rich.console import Console
 
 from perdure import errors
-from perdure.cli import connect, outcomes, render
-from perdure.cli.chat import screen, terminal
+from perdure.cli import connect, outcomes, render, transcript
+from perdure.cli.chat import paper, screen, terminal
 from perdure.cli.chat.editor import Editor
 from perdure.cli.chat.view import Said, View
 from perdure.core import events, messages
 
 TICK_S = 0.1
+HISTORY = 20
+"""Messages that /history shows at once."""
 AGAIN = "Ctrl-C again leaves"
 _ENDS = (signal.SIGTERM, signal.SIGHUP)
 
@@ -31,8 +33,11 @@ _ENDS = (signal.SIGTERM, signal.SIGHUP)
 class Conversation:
     """One session, one person, one terminal."""
 
-    def __init__(self, session: connect.Session, view: View, console: Console, fd: int, *, untitled: bool) -> None:
-        """Talk in `session`, as far as `view` has it, on the terminal at `fd`."""
+    def __init__(
+        self, session: connect.Session, view: View, console: Console, fd: int, oldest: int, *, untitled: bool
+    ) -> None:
+        """Talk in `session`, as far as `view` has it, on the terminal at `fd`; `oldest` is the first seq that was shown."""
+        self._oldest = oldest
         self._session, self._view, self._fd, self._untitled = session, view, fd, untitled
         self._editor = Editor()
         self._screen = screen.Screen(console, view, self._editor)
@@ -44,6 +49,7 @@ class Conversation:
             "help": (self._help, "this"),
             "status": (self._status, "what the session is doing"),
             "session": (self._which, "its id"),
+            "history": (self._history, "what was said before what is shown; again for what was said before that"),
             "queue": (self._queue, "TEXT  ask once this turn is over, instead of steering it"),
             "interrupt": (lambda _: self._session.interrupt("chat"), "stop the turn for good (Ctrl-C)"),
             "retry": (self._retry, "run the last prompt again that failed or was interrupted"),
@@ -199,6 +205,16 @@ class Conversation:
     async def _status(self, _: str) -> None:
         status = await self._session.status()
         self._screen.say([Said("note", status.status + (f": {status.reason}" if status.reason else ""))])
+
+    async def _history(self, _: str) -> None:
+        found = await transcript.last(self._session, HISTORY, before=self._oldest)
+        if not found:
+            self._screen.say([Said("note", "this is the beginning of the session")])
+            return
+        self._oldest = found[0].seq
+        said = [said for one in found for said in paper.of(one)]
+        ending = "the conversation goes on; /history shows what was said before this"
+        self._screen.say([Said("note", "before:"), *said, Said("note", ending)])
 
     async def _which(self, _: str) -> None:
         self._screen.say([Said("note", self._session.id)])

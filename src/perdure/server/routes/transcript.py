@@ -21,9 +21,15 @@ async def read_messages(
     session: Target,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     after: Annotated[int, Query(ge=-1, le=2**53)] = -1,
+    before: Annotated[int | None, Query(ge=0, le=2**53)] = None,
     cursor: str | None = None,
 ) -> Response:
-    """The transcript in order, assistants with their parts: after a seq, or where the page before ended."""
+    """The transcript in order, assistants with their parts: after a seq, or where the page before ended.
+
+    With `before` it is the last of it before that seq, and there is no next: go back from the first seq of the page.
+    """
+    if before is not None:
+        return wire.message_page(await session.messages(after=after, before=before, limit=limit), None)
     if cursor is not None:
         after = cursors.number(*cursors.read("messages", cursor, 1))
     found = await session.messages(after=after, limit=limit + 1)
