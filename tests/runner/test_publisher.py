@@ -42,7 +42,8 @@ class Bench:
 
     async def play(self, *stream):
         for event in stream:
-            await self.publisher.on(event)
+            if waits := self.publisher.on(event):
+                await waits
 
     def pending(self):
         return [type(one).__name__ for one in self.publisher.pending]

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from perdure import Policy, tool
-from perdure.core import events, messages
+from perdure.core import events, messages, transcript
 from perdure.models.scripted import Call, Text
 from perdure.runner import approval, loops
 
@@ -130,3 +130,26 @@ def test_the_rule_looks_at_name_canonical_input_and_effect_only_apr_4():
 
     assert unknown(part("write", "unknown")) == {loops.key("pay", {"a": 2, "b": 1})}
     assert unknown(part("read", "unknown"), part("write", "tool_error"), part("write", "unknown", None)) == frozenset()
+
+
+def lost(n, *, completed=5):
+    state = messages.Errored({"n": n}, messages.Failure("unknown", "x"))
+    part = messages.ToolPart("c", "pay", state, messages.PartTime(0, 1), "write")
+    time = messages.MessageTime(0, completed)
+    return messages.Assistant(f"m{n}", n, time, "main", "x:y", parts=(part,))
+
+
+def test_settled_messages_are_looked_at_once_however_often_somebody_asks_apr_4(monkeypatch):
+    looked, real = [], approval.unknown_calls
+    monkeypatch.setattr(approval, "unknown_calls", lambda found: looked.append(len(found)) or real(found))
+    unknown, told = approval.UnknownCalls(), (lost(0), lost(1, completed=None))
+    for held in (told, (*told[:1], lost(1)), (*told[:1], lost(1), lost(2))):
+        assert unknown.of(transcript.Transcript(held)) == real(held)
+    assert sum(looked) == 4, "the open one twice"
+
+
+def test_unknown_calls_of_another_transcript_are_looked_for_anew_apr_4():
+    unknown = approval.UnknownCalls()
+    unknown.of(transcript.Transcript((lost(0), lost(1))))
+    assert unknown.of(transcript.Transcript((lost(2), lost(3)))) == approval.unknown_calls([lost(2), lost(3)])
+    assert unknown.of(transcript.Transcript()) == frozenset()

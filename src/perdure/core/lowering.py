@@ -54,7 +54,7 @@ class Lowering:
     def draft(self, held: transcript.Transcript, speaker: request.Speaker) -> Draft:
         """What the model sees of the transcript; the front that no fact can change any more is kept for the next time."""
         fresh = self._fresh(held, speaker)
-        settled = next((i for i, message in enumerate(fresh) if not _settled(message)), len(fresh))
+        settled = next((i for i, message in enumerate(fresh) if not messages.message_is_settled(message)), len(fresh))
         problem = self._add(fresh[:settled], speaker)
         front, media = len(self._front), len(self._media)
         problem = self._add(fresh[settled:], speaker) or problem
@@ -89,17 +89,6 @@ class Lowering:
             self._count, self._last = count, held.messages[count - 1]
         else:
             self._forget()
-
-
-def _settled(message: messages.Message) -> bool:
-    """Whether no fact can change the message any more (MSG-4)."""
-    match message:
-        case messages.Assistant():
-            return message.time.completed is not None
-        case messages.Compaction():
-            return message.status != "running"
-        case _:
-            return True
 
 
 def _no_bytes(_: str) -> None:

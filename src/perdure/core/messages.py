@@ -188,6 +188,13 @@ def part_is_open(part: Part) -> bool:
     return not part.ended
 
 
+def message_is_settled(message: Message) -> bool:
+    """Whether no fact can change a message any more (MSG-4)."""
+    if isinstance(message, Assistant):
+        return message.time.completed is not None
+    return not isinstance(message, Compaction) or message.status != "running"
+
+
 def tool_status(part: ToolPart) -> str:
     """pending, running, completed or error."""
     return _STATUS[type(part.state)]

@@ -17,6 +17,8 @@ NODES = 200_000  # lists and objects; a value may hold itself, and then has no e
 
 def clean_text(text: str) -> str:
     """The text with lone surrogates replaced and pairs of them joined; almost always the very same object."""
+    if text.isascii():
+        return text
     try:
         text.encode()
     except UnicodeEncodeError:

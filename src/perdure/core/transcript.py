@@ -1,7 +1,7 @@
 """A transcript in memory: the fold's other home beside the rows.
 
 Lives here: `Transcript`, a frozen value that is also the fold's view of itself, with `apply` for a fact now and then, and
-`Builder`, which folds a whole log in place. Not here: the rules (`fold.py`).
+`Builder`, which folds in place: a whole log, or the facts of a session that is busy. Not here: the rules (`fold.py`).
 """
 
 from __future__ import annotations
@@ -81,11 +81,12 @@ def _apply(held: tuple[messages.Message, ...], change: view.Change) -> tuple[mes
 class Builder:
     """A transcript that grows in place: the thousandth fact costs what the first did."""
 
-    __slots__ = ("_last", "_messages", "_newest", "_parts", "_thawed", "seq")
+    __slots__ = ("_last", "_messages", "_newest", "_parts", "_thawed", "_whole", "seq")
 
     def __init__(self, held: Transcript) -> None:
         """Go on from a transcript, which stays as it is."""
         self.seq = held.seq
+        self._whole: tuple[messages.Message, ...] | None = held.messages
         self._messages: dict[str, messages.Message] = {one.id: one for one in held.messages}
         self._newest = held.newest_assistant()
         # The parts of one message, taken apart: the one that changes, which is the newest assistant (MSG-4).
@@ -124,6 +125,7 @@ class Builder:
     def change(self, changes: Iterable[view.Change]) -> None:
         """Make the changes. Raises `LifecycleConflict` for a message whose id is taken, as the rows do."""
         for change in changes:
+            self._whole = None
             if isinstance(change, view.PutPart):
                 parts = self._thaw(change.message_id)
                 if change.ordinal == len(parts):
@@ -141,9 +143,11 @@ class Builder:
                 self._newest = message
 
     def freeze(self) -> Transcript:
-        """The transcript so far; the builder may go on."""
-        self._thaw(None)
-        return Transcript(tuple(self._messages.values()), self.seq)
+        """The transcript so far; the builder may go on. Put together only where messages changed since the last time."""
+        if self._whole is None:
+            self._thaw(None)
+            self._whole = tuple(self._messages.values())
+        return Transcript(self._whole, self.seq)
 
     def _thaw(self, message_id: str | None) -> list[messages.Part]:
         """The parts of that message, for changing; those of the message before it are put together again."""

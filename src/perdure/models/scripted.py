@@ -9,7 +9,7 @@ the middle of the part. Any event of the port may stand among the items and pass
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -167,49 +167,55 @@ class _Playing:
         self._number, self._parts = number, 0
         self._end: port.TextEnd | port.ReasoningEnd | None = None
 
-    def events(self, item: Text | Reasoning | Call | port.ModelEvent) -> Iterator[port.ModelEvent]:
+    def events(self, item: Text | Reasoning | Call | port.ModelEvent) -> list[port.ModelEvent]:
+        played: list[port.ModelEvent] = []
         goes_on = isinstance(item, Text if isinstance(self._end, port.TextEnd) else Reasoning)
         if self._end and not goes_on:
-            yield self._end
+            played.append(self._end)
             self._end = None
         match item:
             case Text():
-                yield from self._text(item)
+                played += self._text(item)
             case Reasoning():
-                yield from self._reasoning(item)
+                played += self._reasoning(item)
             case Call():
-                yield from self._call(item)
+                played += self._call(item)
             case _:
                 self.finished = self.finished or isinstance(item, port.Finish)
                 self.calls += isinstance(item, port.ToolCall)
-                yield item
+                played.append(item)
+        return played
 
-    def _text(self, item: Text) -> Iterator[port.ModelEvent]:
+    def _text(self, item: Text) -> list[port.ModelEvent]:
+        start: list[port.ModelEvent] = []
         if self._end is None:
             self._end = port.TextEnd(self._fresh("text"))
-            yield port.TextStart(self._end.id)
-        for piece in pieces(item.text, item.chunks):
-            yield port.TextDelta(self._end.id, piece)
+            start = [port.TextStart(self._end.id)]
+        part_id = self._end.id
+        return [*start, *[port.TextDelta(part_id, piece) for piece in pieces(item.text, item.chunks)]]
 
-    def _reasoning(self, item: Reasoning) -> Iterator[port.ModelEvent]:
+    def _reasoning(self, item: Reasoning) -> list[port.ModelEvent]:
+        start: list[port.ModelEvent] = []
         if self._end is None:
             self._end = port.ReasoningEnd(self._fresh("reasoning"), item.provider_metadata)
-            yield port.ReasoningStart(self._end.id)
-        for piece in pieces(item.text, item.chunks):
-            yield port.ReasoningDelta(self._end.id, piece)
+            start = [port.ReasoningStart(self._end.id)]
+        part_id = self._end.id
+        return [*start, *[port.ReasoningDelta(part_id, piece) for piece in pieces(item.text, item.chunks)]]
 
-    def _call(self, item: Call) -> Iterator[port.ModelEvent]:
+    def _call(self, item: Call) -> list[port.ModelEvent]:
         call_id = item.call_id or f"call_{self._number}_{self.calls}"
         self.calls += 1
         raw = item.input if isinstance(item.input, str) else msgspec.json.encode(item.input).decode()
-        yield port.ToolInputStart(call_id, item.name)
-        for piece in pieces(raw, item.chunks):
-            yield port.ToolInputDelta(call_id, piece)
+        said: list[port.ModelEvent] = [port.ToolInputStart(call_id, item.name)]
+        said += [port.ToolInputDelta(call_id, piece) for piece in pieces(raw, item.chunks)]
         if item.whole:
-            yield port.ToolInputEnd(call_id)
-            yield port.ToolCall(call_id, item.name, provider_executed=item.result is not None)
+            said += [
+                port.ToolInputEnd(call_id),
+                port.ToolCall(call_id, item.name, provider_executed=item.result is not None),
+            ]
         if item.result is not None:
-            yield port.ToolResult(call_id, item.result)
+            said.append(port.ToolResult(call_id, item.result))
+        return said
 
     def _fresh(self, kind: str) -> str:
         self._parts += 1

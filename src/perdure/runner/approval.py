@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from perdure import agent as agents
-from perdure.core import events, messages
+from perdure.core import events, messages, transcript
 from perdure.runner import loops
 
 Need = Literal["run", "ask", "deny"]
@@ -34,11 +34,33 @@ def need(tool: agents.Tool, given: messages.JsonObject, policy: events.Policy, u
     return "ask" if wish == "always" else "run"
 
 
-def unknown_calls(transcript: Iterable[messages.Message]) -> frozenset[str]:
-    """Write calls of a session whose outcome nobody knows."""
+class UnknownCalls:
+    """Write calls of a transcript whose outcome nobody knows; those of settled messages are looked for once."""
+
+    __slots__ = ("_calls", "_count", "_last")
+
+    def __init__(self) -> None:
+        """Nothing was looked at yet."""
+        self._count, self._last = 0, None
+        self._calls: frozenset[str] = frozenset()
+
+    def of(self, held: transcript.Transcript) -> frozenset[str]:
+        """All of them now."""
+        if self._count and held.messages[self._count - 1 : self._count] != (self._last,):
+            self.__init__()
+        fresh = held.messages[self._count :]
+        settled = next((i for i, one in enumerate(fresh) if not messages.message_is_settled(one)), len(fresh))
+        if settled:
+            self._calls |= unknown_calls(fresh[:settled])
+            self._count, self._last = self._count + settled, fresh[settled - 1]
+        return self._calls | unknown_calls(fresh[settled:])
+
+
+def unknown_calls(found: Iterable[messages.Message]) -> frozenset[str]:
+    """Write calls of messages whose outcome nobody knows."""
     return frozenset(
         loops.key(part.name, part.state.input)
-        for message in transcript
+        for message in found
         if isinstance(message, messages.Assistant)
         for part in message.parts
         if isinstance(part, messages.ToolPart)

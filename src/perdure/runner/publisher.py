@@ -23,6 +23,7 @@ from perdure.store.context import DraftRow
 DELTA_S = 0.05
 # Snapshot to snapshot, so that with the commit behind it a crash loses at most 250 ms of what a reader saw (PUB-3).
 DRAFT_MS = 200
+_CALLED: dict[messages.PartKind, str] = {"text": "Text", "reasoning": "Reasoning", "tool": "Tool input"}
 
 
 class Sink(Protocol):
@@ -39,29 +40,21 @@ class Sink(Protocol):
 
 @dataclass(slots=True)
 class _Open:
-    """An open part: its text so far, how much of it was announced and drafted (code points), what was not announced
-    yet.
-    """
+    """An open part: the text that was announced, the fragments that wait to be, and how much was drafted (code points)."""
 
     kind: messages.PartKind
     id: str
-    chunks: list[str] = field(default_factory=list[str])
-    length: int = 0
-    announced: int = 0
-    drafted: int = 0
+    announced: str = ""
     waiting: list[str] = field(default_factory=list[str])
+    drafted: int = 0
 
     def text(self) -> str:
         """All of it."""
-        if len(self.chunks) > 1:
-            self.chunks = ["".join(self.chunks)]
-        return self.chunks[0] if self.chunks else ""
+        return "".join((self.announced, *self.waiting))
 
-    def add(self, more: str) -> None:
-        """A fragment came."""
-        self.chunks.append(more)
-        self.waiting.append(more)
-        self.length += len(more)
+    def grew(self) -> bool:
+        """Whether there is more than the last draft has; what a call writes is never drafted."""
+        return self.kind != "tool" and len(self.announced) + sum(map(len, self.waiting)) > self.drafted
 
 
 @dataclass(slots=True)
@@ -99,27 +92,35 @@ class Publisher:
 
     # -- the stream --------------------------------------------------------------------------------------------------------
 
-    async def on(self, event: port.ModelEvent) -> None:
-        """Take one event of the stream. Raises `ProviderOrder` where it cannot stand here."""
+    def on(self, event: port.ModelEvent) -> Awaitable[None] | None:
+        """Take one event of the stream; what must be awaited before the next one, if anything: few events commit.
+
+        Raises `ProviderOrder` where the event cannot stand here.
+        """
         if self.finish:
             raise errors.ProviderOrder(f"{type(event).__name__} after the stream's end")
         match event:
-            case port.TextDelta() | port.ReasoningDelta() | port.ToolInputDelta():
-                self._delta(event)
+            case port.TextDelta():
+                return self._delta("text", event.id, event.text)
+            case port.ReasoningDelta():
+                return self._delta("reasoning", event.id, event.text)
+            case port.ToolInputDelta():
+                return self._delta("tool", event.call_id, event.text)
             case port.TextStart() | port.ReasoningStart():
-                self._part_start(event)
+                return self._part_start(event)
             case port.TextEnd() | port.ReasoningEnd():
-                self._part_end(event)
+                return self._part_end(event)
             case port.ToolInputStart():
-                self._input_start(event)
+                return self._input_start(event)
             case port.ToolInputEnd():
-                self._input_end(event)
+                return self._input_end(event)
             case port.ToolCall():
-                await self._called(event)
+                return self._called(event)
             case port.ToolResult():
-                await self._provider_result(event)
+                return self._provider_result(event)
             case port.Finish():
                 self.finish = event
+        return None
 
     def _part_start(self, event: port.TextStart | port.ReasoningStart) -> None:
         kind: messages.PartKind = "text" if isinstance(event, port.TextStart) else "reasoning"
@@ -136,12 +137,11 @@ class Publisher:
         self._open[kind, part_id] = _Open(kind, part_id)
         self.visible = True
 
-    def _delta(self, event: port.TextDelta | port.ReasoningDelta | port.ToolInputDelta) -> None:
-        kind, part_id, what = _target(event)
+    def _delta(self, kind: messages.PartKind, part_id: str, more: str) -> None:
         part = self._open.get((kind, part_id))
         if part is None:
-            raise errors.ProviderOrder(f"{what} delta before start: {part_id}")
-        part.add(text.clean_text(event.text))
+            raise errors.ProviderOrder(f"{_CALLED[kind]} delta before start: {part_id}")
+        part.waiting.append(text.clean_text(more))
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(DELTA_S, self._announce_all)
 
@@ -312,9 +312,7 @@ class Publisher:
 
     def snapshot(self) -> list[tuple[messages.PartKind, str, str]]:
         """Open text and reasoning as far as it was announced: what a reader that joins now starts from."""
-        return [
-            (part.kind, part.id, part.text()[: part.announced]) for part in self._open.values() if part.kind != "tool"
-        ]
+        return [(part.kind, part.id, part.announced) for part in self._open.values() if part.kind != "tool"]
 
     # -- durability --------------------------------------------------------------------------------------------------------
 
@@ -322,17 +320,13 @@ class Publisher:
         """Make pending facts durable, and with `draft` what readers have seen of open parts."""
         async with self._flushing:
             facts = list(self.pending)
-            drafts: list[DraftRow] = []
-            lengths: list[tuple[_Open, int]] = []
-            for part in self._open.values() if draft else ():
-                if part.kind != "tool" and part.length > part.drafted:
-                    drafts.append(DraftRow(self.message_id, part.id, part.kind, part.text()))
-                    lengths.append((part, part.length))
+            grown = [part for part in self._open.values() if part.grew()] if draft else []
+            drafts = [DraftRow(self.message_id, part.id, part.kind, part.text()) for part in grown]
 
             def durable() -> None:
                 del self.pending[: len(facts)]
-                for part, length in lengths:
-                    part.drafted = length
+                for part, row in zip(grown, drafts, strict=True):
+                    part.drafted = len(row.text)
 
             if facts or drafts:
                 await self._sink.record(facts, drafts, durable)
@@ -343,7 +337,7 @@ class Publisher:
         while True:
             await self._clock.sleep_ms(max(due - self._clock.suspend_ms(), 1))
             due = self._clock.suspend_ms() + DRAFT_MS
-            if any(part.kind != "tool" and part.length > part.drafted for part in self._open.values()):
+            if any(part.grew() for part in self._open.values()):
                 await self.flush(draft=True)
 
     def _fact(self, kind: Callable[..., Any], **fields: Any) -> None:
@@ -365,8 +359,8 @@ class Publisher:
     def _announce(self, part: _Open) -> None:
         if not part.waiting:
             return
-        delta, offset = "".join(part.waiting), part.announced
-        part.waiting, part.announced = [], part.length
+        delta, offset = "".join(part.waiting), len(part.announced)
+        part.waiting, part.announced = [], part.announced + delta
         common: dict[str, Any] = {
             "session_id": self.session_id,
             "assistant_message_id": self.message_id,
@@ -379,14 +373,3 @@ class Publisher:
             self._sink.announce(events.ReasoningDelta(reasoning_id=part.id, **common))
         else:
             self._sink.announce(events.ToolInputDelta(call_id=part.id, **common))
-
-
-def _target(
-    event: port.TextDelta | port.ReasoningDelta | port.ToolInputDelta,
-) -> tuple[messages.PartKind, str, str]:
-    """Kind and id of the part a fragment belongs to, and what an error calls it."""
-    if isinstance(event, port.TextDelta):
-        return "text", event.id, "Text"
-    if isinstance(event, port.ReasoningDelta):
-        return "reasoning", event.id, "Reasoning"
-    return "tool", event.call_id, "Tool input"

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from perdure import agent as agents
 from perdure import errors, telemetry
-from perdure.core import events, messages, request
+from perdure.core import events, lowering, messages, request
 from perdure.log.unit import Unit
 from perdure.models import port
 from perdure.runner import approval, arguments, loops, publisher, tool_progress, tools
@@ -180,7 +180,8 @@ class _Step:
             stream = cast("Any", self.turn.model.stream(asked))
             async with aclosing(stream) as events_of_model:
                 async for event in cast("AsyncIterator[port.ModelEvent]", events_of_model):
-                    await self.publisher.on(event)
+                    if (durable := self.publisher.on(event)) is not None:
+                        await durable
         except (claims.Interrupted, errors.ClaimLost, errors.StoreError):
             raise
         except errors.PerdureError as error:
@@ -199,7 +200,7 @@ class _Step:
     async def _request(self) -> request.Request:
         turn = self.turn
         held = await turn.parts.histories.current(turn.session_id)
-        draft = turn.parts.histories.lowering(turn.session_id).draft(held, turn.speaker)
+        draft = turn.parts.histories.derived(turn.session_id, lowering.Lowering).draft(held, turn.speaker)
         if draft.problem:
             raise errors.Defect(draft.problem)
         content = await _read_content(turn, draft.hashes) if draft.hashes else {}
@@ -250,8 +251,9 @@ class _Step:
     async def _unknown_calls(self) -> frozenset[str]:
         """Calls of the session whose outcome is unknown; looked up once a turn, as only a dead owner leaves new ones."""
         if self.turn.unknown is None:
-            held = await self.turn.parts.histories.current(self.turn.session_id)
-            self.turn.unknown = approval.unknown_calls(held.messages)
+            histories = self.turn.parts.histories
+            held = await histories.current(self.turn.session_id)
+            self.turn.unknown = histories.derived(self.turn.session_id, approval.UnknownCalls).of(held)
         return self.turn.unknown
 
     def _note_unknown(self, name: str, given: messages.JsonObject, error: messages.Failure) -> None:

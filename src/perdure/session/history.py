@@ -8,14 +8,15 @@ model is shown (`core/request.py`).
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
-from perdure.core import events, lowering, messages, transcript
+from perdure.core import events, messages, transcript
 from perdure.log.log import Log
 from perdure.store import port
 
+T = TypeVar("T")
 PAGE = 500
 
 
@@ -25,10 +26,10 @@ class Histories:
     def __init__(self, log: Log, *, keep: int = 64) -> None:
         """Read through `log`."""
         self._log, self._keep = log, keep
-        self._held: OrderedDict[str, transcript.Transcript] = OrderedDict()
+        self._held: OrderedDict[str, transcript.Builder] = OrderedDict()
         self._busy: set[str] = set()
         self._behind: set[str] = set()
-        self._lowerings: dict[str, lowering.Lowering] = {}
+        self._derived: dict[str, dict[Callable[[], Any], Any]] = {}
 
     @contextmanager
     def busy(self, session_id: str) -> Generator[None, None, None]:
@@ -45,20 +46,20 @@ class Histories:
         sees; what others appended meanwhile (admissions, requests) is no message yet.
         """
         held = self._held.get(session_id)
-        return held if held is not None and session_id not in self._behind else await self.load(session_id)
+        return held.freeze() if held and session_id not in self._behind else await self.load(session_id)
 
     async def load(self, session_id: str) -> transcript.Transcript:
         """The session's transcript as it is now."""
         held = self._held.get(session_id)
         if held is None:
-            held = await self._log.store.read(lambda tx: read(tx, session_id))
+            held = transcript.Builder(await self._log.store.read(lambda tx: read(tx, session_id)))
         else:
             while missed := await self._log.read(session_id, held.seq):
                 for recorded in missed:
-                    held = transcript.apply(held, recorded)
+                    held.apply(recorded)
         self._behind.discard(session_id)
         self._keep_it(session_id, held)
-        return held
+        return held.freeze()
 
     def apply(self, session_id: str, recorded: Iterable[events.Recorded[Any]]) -> None:
         """Bring a transcript that is held up to facts just committed. What does not follow without a gap is left to
@@ -69,22 +70,23 @@ class Histories:
             return
         for event in recorded:
             if event.seq == held.seq + 1:
-                held = transcript.apply(held, event)
+                held.apply(event)
             elif event.seq > held.seq:
                 self._behind.add(session_id)
         self._keep_it(session_id, held)
 
-    def lowering(self, session_id: str) -> lowering.Lowering:
-        """What is kept of the session's lowered transcript, for as long as that is held."""
-        return self._lowerings.setdefault(session_id, lowering.Lowering())
+    def derived(self, session_id: str, kind: Callable[[], T]) -> T:
+        """What a reader of the session's transcript keeps of it, one value a kind, for as long as the transcript is held."""
+        kept = self._derived.setdefault(session_id, {})
+        return kept[kind] if kind in kept else kept.setdefault(kind, kind())
 
     def drop(self, session_id: str) -> None:
         """Forget a session."""
         self._held.pop(session_id, None)
         self._behind.discard(session_id)
-        self._lowerings.pop(session_id, None)
+        self._derived.pop(session_id, None)
 
-    def _keep_it(self, session_id: str, held: transcript.Transcript) -> None:
+    def _keep_it(self, session_id: str, held: transcript.Builder) -> None:
         self._held[session_id] = held
         self._held.move_to_end(session_id)
         self._trim()
