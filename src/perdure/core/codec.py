@@ -70,6 +70,17 @@ def dump(value: Any) -> str:
         raise errors.InvalidInput(msg) from error
 
 
+def refuse_unlike(what: str, value: Any) -> None:
+    """Raise `InvalidInput` for a dataclass that would not come back as it is: of other types than declared, or with NaN."""
+    try:
+        if load(dump(value), value.__class__) == value:
+            return
+        why = "it would not come back as it is"
+    except errors.Undecodable as error:
+        why = str(error.__cause__)
+    raise errors.InvalidInput(f"{what} is not valid: {why}")
+
+
 def dump_optional(value: Any) -> str | None:
     """Encode, None staying None."""
     return None if value is None else dump(value)

@@ -1,7 +1,7 @@
 """Hostile values made recordable, at the edge where they come in (SEC-2).
 
 Lives here: `clean`, which turns whatever a tool returned into JSON that every store keeps alike, and `clean_text` for a
-stream. Not here: refusing a caller's input, which is told so instead. The result of a tool that ran is always
+stream. A caller's own input is not replaced but refused: `unlike_json` says why. The result of a tool that ran is always
 recordable: what cannot be kept as it is gets replaced, and the caller learns that something was.
 """
 
@@ -89,3 +89,21 @@ def _words(value: Any) -> str:
         return clean_text(str(value))
     except Exception:  # noqa: BLE001, a __str__ of someone else's may raise anything
         return f"[{type(value).__name__}]"
+
+
+def unlike_json(value: Any, depth: int = DEPTH) -> str | None:
+    """Why JSON would not give a value back as it is, or None; text that is not Unicode is the codec's to refuse."""
+    if value is None or isinstance(value, str | int):
+        return None
+    if isinstance(value, float):
+        return None if math.isfinite(value) else f"{value} is no JSON number"
+    if depth == 0:
+        return f"it is nested deeper than {DEPTH} levels"
+    if isinstance(value, dict):
+        known = cast("dict[Any, Any]", value)
+        if not all(isinstance(key, str) for key in known):
+            return "a key is no text"
+        return next((why for item in known.values() if (why := unlike_json(item, depth - 1))), None)
+    if isinstance(value, list | tuple):
+        return next((why for item in cast("list[Any]", value) if (why := unlike_json(item, depth - 1))), None)
+    return f"a {type(value).__name__} is no JSON value"

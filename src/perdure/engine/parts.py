@@ -1,11 +1,13 @@
-"""What a caller's prompt is made of: text, and the bytes of images and files.
+"""What a prompt is made of, as a caller gives it.
 
-Lives here: a part as a caller gives it, and putting it away. Not here: admission (`session/admission.py`).
+Lives here: `Part`, and the words a verb takes. Not here: what the log keeps of it (`core/messages.py`), admission.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 from perdure import errors
 from perdure.core import messages
@@ -26,7 +28,24 @@ class Part:
         """Keep the bytes under their hash and give the part that refers to them."""
         if self.type == "text":
             return messages.PromptPart("text", text=self.text or "")
-        if self.type not in {"image", "file"} or self.data is None:
-            raise errors.InvalidInput(f"A part is text, or an image or file with data; not {self.type!r}")
         kind = "image" if self.type == "image" else "file"
-        return messages.PromptPart(kind, mime=self.mime, name=self.name, hash=unit.tx.content.put(self.data))
+        return messages.PromptPart(kind, mime=self.mime, name=self.name, hash=unit.tx.content.put(self.data or b""))
+
+
+def of(prompt: str | Sequence[Part]) -> list[Part]:
+    """A prompt as parts. Raises `InvalidInput` for one that is empty or made of something else."""
+    parts = [Part("text", text=prompt)] if isinstance(prompt, str) else list(prompt)
+    for part in cast("list[Any]", parts):
+        if not isinstance(part, Part):
+            raise errors.InvalidInput(f"A prompt is text or a list of parts; a {type(part).__name__} is neither")
+        if part.type not in {"text", "image", "file"} or (part.type != "text" and not isinstance(part.data, bytes)):
+            raise errors.InvalidInput(f"A part is text, or an image or file with data; not {part.type!r}")
+    if not any(part.text or part.data for part in parts):
+        raise errors.InvalidInput("The prompt is empty")
+    return parts
+
+
+def check_delivery(delivery: str) -> None:
+    """Raise `InvalidInput` for what is no delivery."""
+    if delivery not in {"steer", "queue"}:
+        raise errors.InvalidInput(f"delivery must be steer or queue, not {delivery!r}")

@@ -17,6 +17,7 @@ from perdure import agent as agents
 from perdure import config, errors, ids, pricing
 from perdure.core import events, messages
 from perdure.core.answers import Receipt, Recovery
+from perdure.engine import parts
 from perdure.engine.engine import Engine, World
 from perdure.engine.parts import Part
 from perdure.log.log import Synced
@@ -98,12 +99,10 @@ class Sessions:
         """Create a session, or find the one created with the same id and settings.
 
         `agent` may be left out where there is just one. Raises `UnknownAgent`, `UnknownModel`, `InvalidId`,
-        `SessionConflict`, `SessionGone`.
+        `InvalidInput`, `SessionConflict`, `SessionGone`.
         """
         engine = self._engine
         session_id = ids.mint("ses", engine.world.entropy) if id is None else ids.check("Session id", id)
-        if title is not None and "\x00" in title:
-            raise errors.InvalidInput("title must not contain NUL")
         if model is not None:
             engine.models.check(model)
         created = events.SessionCreated(
@@ -127,17 +126,24 @@ class Sessions:
         return name
 
     async def get(self, session_id: str) -> Session:
-        """A session by id. Raises `SessionNotFound`, `SessionGone`."""
+        """A session by id. Raises `InvalidId`, `SessionNotFound`, `SessionGone`."""
+        ids.check_shape("Session id", session_id)
         await self._engine.store.read(lambda tx: sessions.get(tx, session_id))
         return Session(self._engine, session_id)
 
     async def list(self, *, limit: int = 50, before: tuple[int, str] | None = None) -> Page:
-        """Sessions, newest first."""
+        """Sessions, newest first. Raises `InvalidInput` for a `limit` below 1."""
+        _check_limit(limit)
         start = before or (2**62, "")
         found = await self._engine.store.read(lambda tx: tx.sessions.page(start, limit + 1))
         more = len(found) > limit
         found = found[:limit]
         return Page(found, (found[-1].time_created, found[-1].id) if more else None)
+
+
+def _check_limit(limit: int) -> None:
+    if limit < 1:
+        raise errors.InvalidInput(f"limit must be 1 or more, not {limit}")
 
 
 class Recoveries:
@@ -154,14 +160,16 @@ class Recoveries:
     async def retry(self, execution_id: str) -> None:
         """Go on with a turn that waits for a decision, or try a recovery that failed again at once.
 
-        Raises `RecoveryNotFound`, `LifecycleConflict` where nothing waits any more, `SessionGone`.
+        Raises `InvalidId`, `RecoveryNotFound`, `LifecycleConflict` where nothing waits any more, `SessionGone`.
         """
+        ids.check_shape("Execution id", execution_id)
         session_id = await self._engine.log.transact(lambda unit: recoveries.retry(unit, execution_id))
         self._engine.sweep_soon()
         self._engine.ring(session_id)
 
     async def dismiss(self, execution_id: str) -> None:
         """End such a turn for good; its session takes new prompts. Raises as `retry`."""
+        ids.check_shape("Execution id", execution_id)
         session_id = await self._engine.log.transact(lambda unit: recoveries.dismiss(unit, execution_id))
         self._engine.ring(session_id)
 
@@ -184,8 +192,6 @@ class Session:
 
         Raises `UnknownAgent`, `UnknownModel`, `SessionNotFound`, `SessionGone`, `InvalidInput`.
         """
-        if changes.title is not None and "\x00" in changes.title:
-            raise errors.InvalidInput("title must not contain NUL")
         if agent is not None and agent not in self._engine.agents:
             raise errors.UnknownAgent(f"There is no agent {agent!r} here")
         if model is not None:
@@ -237,15 +243,12 @@ class Session:
         admits only. Raises `PromptConflict` for another prompt under that id, `InvalidId`, `InvalidInput`,
         `SessionNotFound`, `SessionGone`.
         """
-        if delivery not in {"steer", "queue"}:
-            raise errors.InvalidInput(f"delivery must be steer or queue, not {delivery!r}")
+        parts.check_delivery(delivery)
         message_id = ids.mint("msg", self._engine.world.entropy) if id is None else ids.check("Prompt id", id)
-        parts = [Part("text", text=prompt)] if isinstance(prompt, str) else list(prompt)
-        if not any(part.text or part.data for part in parts):
-            raise errors.InvalidInput("The prompt is empty")
+        given = parts.of(prompt)
 
         def work(unit: admission.Unit) -> admission.Admitted:
-            stored = tuple(part.store(unit) for part in parts)
+            stored = tuple(part.store(unit) for part in given)
             return admission.admit(unit, self.id, message_id, messages.Prompt(stored), delivery, resume=resume)
 
         return self._rung(await self._engine.log.transact(work))
@@ -256,7 +259,8 @@ class Session:
         return admitted.receipt
 
     async def receipt(self, message_id: str) -> Receipt:
-        """What became of a prompt. Raises `PromptNotFound`, `SessionNotFound`."""
+        """What became of a prompt. Raises `InvalidId`, `PromptNotFound`, `SessionNotFound`, `SessionGone`."""
+        ids.check_shape("Prompt id", message_id)
 
         def work(tx: Any) -> Receipt:
             sessions.get(tx, self.id)
@@ -265,15 +269,18 @@ class Session:
         return await self._engine.store.read(work)
 
     async def inbox(self) -> list[InputRow]:
-        """Inputs that wait, in admission order."""
-        return await self._engine.store.read(lambda tx: tx.inbox.pending(self.id))
+        """Inputs that wait, in admission order. Raises `SessionNotFound`, `SessionGone`."""
+        return await self._engine.store.read(lambda tx: tx.inbox.pending(sessions.get(tx, self.id).id))
 
     async def cancel(self, message_id: str) -> Receipt:
-        """Withdraw a waiting prompt. Raises `PromptNotFound`, `LifecycleConflict`."""
+        """Withdraw a waiting prompt. Raises `InvalidId`, `PromptNotFound`, `LifecycleConflict`."""
+        ids.check_shape("Prompt id", message_id)
         return await self._engine.log.transact(lambda unit: admission.cancel(unit, self.id, message_id))
 
     async def change_delivery(self, message_id: str, delivery: messages.Delivery) -> Receipt:
-        """Deliver a waiting prompt otherwise. Raises `PromptNotFound`, `LifecycleConflict`."""
+        """Deliver a waiting prompt otherwise. Raises `InvalidId`, `InvalidInput`, `PromptNotFound`, `LifecycleConflict`."""
+        ids.check_shape("Prompt id", message_id)
+        parts.check_delivery(delivery)
         receipt = await self._engine.log.transact(
             lambda unit: admission.change_delivery(unit, self.id, message_id, delivery)
         )
@@ -281,7 +288,8 @@ class Session:
         return receipt
 
     async def retry(self, message_id: str) -> Receipt:
-        """Run a failed or interrupted prompt again. Raises `PromptNotFound`, `LifecycleConflict`."""
+        """Run a failed or interrupted prompt again. Raises `InvalidId`, `PromptNotFound`, `LifecycleConflict`."""
+        ids.check_shape("Prompt id", message_id)
         return self._rung(await self._engine.log.transact(lambda unit: admission.retry(unit, self.id, message_id)))
 
     async def resume(self) -> None:
@@ -308,8 +316,8 @@ class Session:
         return row
 
     async def approvals(self) -> list[ApprovalRow]:
-        """Calls of this session that wait for a person."""
-        return await self._engine.store.read(lambda tx: tx.approvals.waiting(self.id))
+        """Calls of this session that wait for a person. Raises `SessionNotFound`, `SessionGone`."""
+        return await self._engine.store.read(lambda tx: tx.approvals.waiting(sessions.get(tx, self.id).id))
 
     async def compact(self) -> str:
         """Summarise the older part of the conversation now; the compaction's id once its start is durable.
@@ -339,6 +347,7 @@ class Session:
 
     async def messages(self, *, after: int = -1, before: int | None = None, limit: int = 200) -> list[messages.Message]:
         """The transcript after a seq, in order, assistants with their parts; with `before` the last of it before that seq."""
+        _check_limit(limit)
 
         def work(tx: Any) -> list[messages.Message]:
             sessions.get(tx, self.id)
@@ -357,8 +366,9 @@ class Session:
         self, *, after: int = -1, follow: bool = True, signals: bool = False
     ) -> AsyncGenerator[events.Event, None]:
         """Facts after a seq, in order; with `follow` also those to come, with `signals` also live text. Close it when
-        done.
+        done. Raises `CursorBeyondEnd`, `SessionNotFound`, `SessionGone`.
         """
+        await self.info()
         async with aclosing(self._engine.log.follow(self.id, after, signals=signals)) as following:
             end = await self._engine.log.last_seq(self.id)
             if not follow and end == after:

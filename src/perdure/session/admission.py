@@ -36,10 +36,13 @@ def admit(
     *,
     resume: bool,
 ) -> Admitted:
-    """Admit a prompt, or recognise an exact retry. Raises `PromptConflict`, and then nothing is armed or changed."""
+    """Admit a prompt, or recognise an exact retry. Raises `PromptConflict`, `InvalidInput`, and then nothing is armed or
+    changed.
+    """
     tx = unit.tx
     claim = tx.claims.of_session(session_id)
     session = sessions.usable(tx, session_id)
+    codec.refuse_unlike("The prompt", prompt)
     row = tx.inbox.get(message_id)
     if row:
         same = (

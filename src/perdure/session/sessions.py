@@ -11,6 +11,7 @@ import dataclasses
 from perdure import errors
 from perdure.core import codec, events
 from perdure.log.unit import Unit
+from perdure.session import settings
 from perdure.store import port, sessions
 
 CREATED = codec.versioned(events.SessionCreated)
@@ -19,8 +20,10 @@ CREATED = codec.versioned(events.SessionCreated)
 def create(unit: Unit, wanted: events.SessionCreated) -> sessions.SessionRow:
     """Create, or return the session recorded with the very same settings.
 
-    Raises `SessionConflict` for other settings and `SessionGone` where the id belonged to a deleted session.
+    Raises `InvalidInput`, `SessionConflict` for other settings and `SessionGone` where the id belonged to a deleted
+    session.
     """
+    settings.check(wanted.title, wanted.metadata, wanted.policy)
     tx, session_id = unit.tx, wanted.session_id
     existing = tx.sessions.get(session_id)
     if existing is None:
@@ -61,8 +64,11 @@ def usable(tx: port.Tx, session_id: str) -> sessions.SessionRow:
 
 
 def update(unit: Unit, session_id: str, changes: events.Changes) -> sessions.SessionRow:
-    """Change settings; nothing is written where nothing changes. Raises `SessionNotFound`, `SessionGone`."""
+    """Change settings; nothing is written where nothing changes. Raises `SessionNotFound`, `SessionGone`,
+    `InvalidInput`.
+    """
     row = usable(unit.tx, session_id)
+    settings.check(changes.title, changes.metadata, changes.policy)
     wanted = {name: value for name, value in dataclasses.asdict(changes).items() if value is not None}
     if any(getattr(row, name) != getattr(changes, name) for name in wanted):
         unit.append(events.SessionUpdated(session_id=session_id, changes=changes))

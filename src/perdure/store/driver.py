@@ -23,6 +23,8 @@ PHYSICAL = (
     apsw.NoMemError,
     apsw.InterruptError,
 )
+UNSTORABLE = (UnicodeEncodeError, OverflowError)
+"""Text that is not Unicode, a number beyond 64 bits."""
 
 
 class Connection(Protocol):
@@ -86,6 +88,8 @@ def translated(error: BaseException) -> BaseException:
     """What a caller above the store gets for an exception: apsw's become ours, the rest stay as they are."""
     if isinstance(error, StopIteration):  # which neither a future nor a coroutine can raise
         return errors.Defect("A unit of work raised StopIteration")
+    if isinstance(error, UNSTORABLE):  # of a value that was to be bound
+        return errors.InvalidInput(f"The database holds no such value: {error}")
     if not isinstance(error, apsw.Error):
         return error
     found = _typed(error)

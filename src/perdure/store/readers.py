@@ -45,6 +45,8 @@ class Reader:
                 if driver.is_physical(error):
                     self.close()
                 raise driver.translated(error) from error
+            except driver.UNSTORABLE as error:
+                raise driver.translated(error) from error
 
     def _attempt(self, work: Callable[[port.Tx], Any]) -> Any:
         connection = self._connection or self._open()
