@@ -12,9 +12,9 @@ from perdure.core import events, messages
 
 # What differs between two runs of anything, and the rows' own columns that no wire carries.
 RUNS = {"time", "time_created", "time_updated", "since", "until", "owner", "execution_id", "id", "prompt_id"}
-ROWS = {"held", "parked", "deleting", "wake_attempts", "execution_purpose", "status"}
+ROWS = {"held", "parked", "deleting", "wake_attempts", "execution_purpose", "status", "turn_usage"}
 INPUT_ROWS = {"admitted_delivery", "promoted_seq", "execution_requests", "retries", "retried_by", "outcome"}
-INPUT_ROWS |= {"error", "settled_seq"}
+INPUT_ROWS |= {"error", "settled_seq", "usage"}
 
 
 def told(value, *without):

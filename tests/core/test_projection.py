@@ -87,7 +87,7 @@ def test_a_session_is_created_once(told):
 def test_a_call_of_unknown_cost_is_counted_as_such(told):
     told.tell(events.UsageRecorded, source="step.recovered")
     told.tell(events.UsageRecorded, source="summary", tokens=messages.Tokens(1), cost=2)
-    assert told.held.session.usage == messages.Usage(messages.Tokens(1), 2, 1)
+    assert told.held.session.usage == messages.Usage(messages.Tokens(1), 2, 1, 1)
 
 
 def test_what_a_fork_inherited_is_counted_with_its_parent_alone_api_3(desk):
@@ -102,7 +102,98 @@ def test_what_a_fork_inherited_is_counted_with_its_parent_alone_api_3(desk):
     ]
     held = desk.tell(projection.Projection(), facts)
     assert desk.rows("child") == held
-    assert held.session.usage == messages.Usage(messages.Tokens(1), 2)
+    assert held.session.usage == held.session.turn_usage == messages.Usage(messages.Tokens(1), 2)
+
+
+TOKENS = messages.Tokens(5, 4, 3, 2, 1)
+
+
+def _use(told, source="summary", tokens=TOKENS, cost=7):
+    told.tell(events.UsageRecorded, source=source, tokens=tokens, cost=cost)
+
+
+def _end(told, *message_ids, execution_id="exe", outcome="succeeded"):
+    told.tell(events.ExecutionEnded, execution_id=execution_id, outcome=outcome, message_ids=message_ids)
+
+
+def test_a_settled_prompt_has_the_usage_of_its_turn_and_the_next_turn_starts_from_nothing_run_7_run_8_msg_1(told):
+    told.admit()
+    told.promote()
+    told.execute()
+    told.step()
+    _use(told, "step.retried")
+    told.tell(events.StepEnded, assistant_message_id="a", finish="stop", tokens=TOKENS, cost=3)
+    assert told.held.inputs["in"].usage is None
+    assert told.held.session.turn_usage == messages.Usage(TOKENS.plus(TOKENS), 10)
+    _end(told, "in")
+    assert told.held.inputs["in"].usage == messages.Usage(TOKENS.plus(TOKENS), 10)
+    assert told.held.session.turn_usage is None
+    told.execute("next", purpose="compaction")
+    _use(told)
+    _end(told, execution_id="next")
+    assert told.held.inputs["in"].usage == messages.Usage(TOKENS.plus(TOKENS), 10)
+    assert told.held.session.usage == messages.Usage(TOKENS.plus(TOKENS).plus(TOKENS), 17)
+
+
+def test_what_nobody_knows_is_flagged_in_prompt_and_session_and_never_zero_run_7_run_8(told):
+    told.admit()
+    told.promote()
+    told.execute()
+    _use(told, tokens=None, cost=None)
+    _use(told, cost=None)
+    _end(told, "in")
+    assert told.held.inputs["in"].usage == told.held.session.usage == messages.Usage(TOKENS, 0, 2, 1)
+
+
+def test_prompts_that_share_a_turn_share_its_usage_run_7_run_8(told):
+    told.admit("first")
+    told.promote("first")
+    told.execute()
+    _use(told)
+    told.admit("steer")
+    told.promote("steer")
+    _use(told)
+    _end(told, "first", "steer")
+    both = messages.Usage(TOKENS.plus(TOKENS), 14)
+    assert [told.held.inputs[one].usage for one in ("first", "steer")] == [both, both]
+    assert told.held.session.usage == both
+
+
+def test_a_turn_that_a_crash_cut_goes_on_with_what_it_used_msg_1(told):
+    told.admit()
+    told.promote()
+    told.execute()
+    _use(told)
+    told.recover()
+    _use(told, "step.recovered", tokens=None, cost=None)
+    assert told.held.session.turn_usage == messages.Usage(TOKENS, 7, 1, 1)
+    told.execute("second")
+    _use(told)
+    _end(told, "in", execution_id="second")
+    assert told.held.inputs["in"].usage == messages.Usage(TOKENS.plus(TOKENS), 14, 1, 1)
+
+
+def test_running_a_prompt_again_adds_to_its_usage_and_a_turn_that_used_nothing_adds_nothing_run_7_run_8(told):
+    told.admit()
+    told.promote()
+    for number in (1, 2, 3):
+        told.execute(f"exe_{number}")
+        if number < 3:
+            _use(told)
+        _end(told, "in", execution_id=f"exe_{number}", outcome="failed")
+        told.tell(events.PromptRetried, message_id="in", retry_message_id=f"again_{number}")
+    assert told.held.inputs["in"].usage == messages.Usage(TOKENS.plus(TOKENS), 14)
+
+
+def test_an_outcome_told_twice_counts_once_msg_5(told):
+    told.admit()
+    told.promote()
+    told.execute()
+    _use(told)
+    _end(told, "in")
+    _use(told)
+    _end(told, "in")
+    assert told.held.inputs["in"].usage == messages.Usage(TOKENS, 7)
 
 
 def test_a_deleted_session_has_no_rows_but_its_tombstone(told):

@@ -6,11 +6,15 @@ import base64
 from perdure.models import scripted
 from perdure.server import schema
 
+KINDS = ("input", "output", "reasoning", "cache_read", "cache_write")
+
 
 async def test_a_prompt_is_accepted_with_a_receipt_and_settles(served):
     await served.session()
     receipt = await served.prompt(id="p")
-    assert receipt == {"id": "p", "session_id": "s", "state": "admitted", "delivery": "steer", "admitted_seq": 1}
+    unused = {"tokens": dict.fromkeys(KINDS, 0), "cost": 0, "unknown_cost": 0, "unknown_tokens": 0}
+    told = {"id": "p", "session_id": "s", "state": "admitted", "delivery": "steer", "admitted_seq": 1, "usage": unused}
+    assert receipt == told
     waited = await served.settle("p")
     assert (waited["receipt"]["outcome"], waited["status"]["status"]) == ("succeeded", "idle")
     assert (await served.client.get("/v1/sessions/s/prompts/p")).json() == waited["receipt"]

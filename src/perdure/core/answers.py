@@ -6,7 +6,7 @@ unchanged. Not here: how they are found out (`session/`) and how they look on th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from perdure.core import events, messages
@@ -16,7 +16,9 @@ State = Literal["idle", "running", "waiting", "retrying", "recovering", "blocked
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What became of a prompt. `state` is admitted, running or settled; `outcome` and `error` come with settled."""
+    """What became of a prompt. `state` is admitted, running or settled; `outcome` and `error` come with settled. `usage` is
+    that of the turns it ran in, so far; prompts that share a turn share its usage.
+    """
 
     id: str
     session_id: str
@@ -27,6 +29,7 @@ class Receipt:
     settled_seq: int | None = None
     outcome: messages.Outcome | None = None
     error: messages.Failure | None = None
+    usage: messages.Usage = field(default_factory=messages.Usage)
 
 
 @dataclass(frozen=True, slots=True)

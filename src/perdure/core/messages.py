@@ -311,8 +311,25 @@ Message = User | Synthetic | System | Assistant | AgentSwitched | ModelSwitched 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Totals of a session; `cost` in integer micro-dollars, `unknown_cost` counts the calls whose price nobody knows."""
+    """What model calls used together; `cost` in integer micro-dollars. `unknown_cost` counts the calls whose cost nobody
+    knows, `unknown_tokens` those whose tokens nobody knows: where one is not 0, the sum beside it is a lower bound.
+    """
 
     tokens: Tokens = field(default_factory=Tokens)
     cost: int = 0
     unknown_cost: int = 0
+    unknown_tokens: int = 0
+
+    def plus(self, other: Usage) -> Usage:
+        """Both together."""
+        return Usage(
+            self.tokens.plus(other.tokens),
+            self.cost + other.cost,
+            self.unknown_cost + other.unknown_cost,
+            self.unknown_tokens + other.unknown_tokens,
+        )
+
+
+def usage_of(tokens: Tokens | None, cost: int | None) -> Usage:
+    """What one call used; None is unknown, which is counted as such and never as nothing."""
+    return Usage(tokens or Tokens(), cost or 0, int(cost is None), int(tokens is None))

@@ -95,17 +95,16 @@ class Builder:
             self.session = replace(self.session, **changes)
 
     def _count(self, recorded: Recorded) -> None:
-        """Add what a model call used to the totals; what a fork inherited is its parent's (API-3)."""
+        """Add what a model call used to the totals of session and turn; what a fork inherited is its parent's (API-3)."""
         fact: events.StepEnded | events.StepFailed | events.UsageRecorded = recorded.data
         session = self.session
         if session is None or (session.forked_from and recorded.seq <= session.forked_from.seq):
             return
         if isinstance(fact, events.StepFailed) and fact.tokens is None and fact.cost is None:
             return
-        was = session.usage
-        tokens = was.tokens.plus(fact.tokens) if fact.tokens else was.tokens
-        usage = messages.Usage(tokens, was.cost + (fact.cost or 0), was.unknown_cost + (fact.cost is None))
-        self.session = replace(session, usage=usage)
+        used = messages.usage_of(fact.tokens, fact.cost)
+        turn = session.turn_usage.plus(used) if session.turn_usage else used
+        self.session = replace(session, usage=session.usage.plus(used), turn_usage=turn)
 
 
 Rule = Callable[[Builder, Recorded], None]
@@ -291,10 +290,13 @@ def _close(held: Builder, recorded: Recorded) -> None:
 
 def _execution_ended(held: Builder, recorded: Recorded) -> None:
     fact: events.ExecutionEnded = recorded.data
+    used = held.session.turn_usage if held.session else None
     for message_id in fact.message_ids:
         one = held.inputs.by_id.get(message_id)
         if one and _moved(one, "settled"):
-            held.inputs.put(_settled(one, fact.outcome, fact.error, recorded.seq))
+            total = one.usage.plus(used) if one.usage and used else used or one.usage
+            held.inputs.put(replace(_settled(one, fact.outcome, fact.error, recorded.seq), usage=total))
+    held.set_session(turn_usage=None)
     _close(held, recorded)
 
 

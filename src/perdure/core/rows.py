@@ -15,7 +15,7 @@ from perdure.core import events, messages
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A session: settings, totals and the open execution."""
+    """A session: settings, totals and the open execution. `turn_usage` is what the turn that is not settled yet used."""
 
     id: str
     agent: str
@@ -28,6 +28,7 @@ class Session:
     time_created: int
     time_updated: int
     usage: messages.Usage = field(default_factory=messages.Usage)
+    turn_usage: messages.Usage | None = None
     execution_id: str | None = None
     execution_purpose: events.Purpose | None = None
     parked: bool = False
@@ -35,7 +36,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """An input, its prompt as JSON text."""
+    """An input, its prompt as JSON text. `usage` is that of the settled turns it ran in, None where they used nothing."""
 
     id: str
     session_id: str
@@ -53,6 +54,7 @@ class Input:
     outcome: messages.Outcome | None = None
     error: messages.Failure | None = None
     settled_seq: int | None = None
+    usage: messages.Usage | None = None
 
     @property
     def pending(self) -> bool:

@@ -93,9 +93,11 @@ def _count(tx: port.Tx, recorded: Recorded) -> None:
     if isinstance(fact, events.StepFailed) and fact.tokens is None and fact.cost is None:
         return
     session = tx.sessions.get(recorded.aggregate_id)
-    if session and session.forked_from and recorded.seq <= session.forked_from.seq:
+    if session is None or (session.forked_from and recorded.seq <= session.forked_from.seq):
         return  # inherited: what the parent used is counted there
-    tx.sessions.add_usage(recorded.aggregate_id, fact.tokens, fact.cost)
+    used = messages.usage_of(fact.tokens, fact.cost)
+    turn = session.turn_usage.plus(used) if session.turn_usage else used
+    tx.sessions.set_usage(session.id, session.usage.plus(used), turn)
 
 
 # -- session -----------------------------------------------------------------------------------------------------------------
@@ -251,11 +253,16 @@ def _resumed(tx: port.Tx, recorded: Recorded) -> None:
 
 def _execution_ended(tx: port.Tx, recorded: Recorded) -> None:
     fact: events.ExecutionEnded = recorded.data
+    session = tx.sessions.get(fact.session_id)
+    used = session.turn_usage if session else None
     tx.sessions.close_execution(fact.session_id, fact.execution_id, recorded.created)
     for message_id in fact.message_ids:
         row = _own(tx, recorded, message_id)
         if row and _moved(row, "settled"):
-            tx.inbox.settle(message_id, fact.outcome, fact.error, recorded.seq)
+            total = row.usage.plus(used) if row.usage and used else used
+            tx.inbox.settle(message_id, fact.outcome, fact.error, recorded.seq, total)
+    if used:
+        tx.sessions.end_turn_usage(fact.session_id)
     tx.approvals.close(fact.session_id)
 
 

@@ -199,4 +199,12 @@ def receipt_of(tx: port.Tx, session_id: str, message_id: str) -> Receipt:
         row.settled_seq,
         row.outcome,
         row.error,
+        _usage(tx, row, running=running),
     )
+
+
+def _usage(tx: port.Tx, row: rows.InputRow, *, running: bool) -> messages.Usage:
+    """What the settled turns of an input used, and the one that is not settled yet, if it runs in that."""
+    before = row.usage or messages.Usage()
+    session = tx.sessions.get(row.session_id) if running and row.outcome is None else None
+    return before.plus(session.turn_usage) if session and session.turn_usage else before

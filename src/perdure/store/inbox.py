@@ -10,7 +10,9 @@ from perdure.core import codec, messages
 
 @dataclass(frozen=True, slots=True)
 class InputRow:
-    """An input; `prompt` is its canonical JSON text, decoded only where it is used (IN-14)."""
+    """An input; `prompt` is its canonical JSON text, decoded only where it is used (IN-14). `usage` is that of the settled
+    turns it ran in, None where they used nothing.
+    """
 
     id: str
     session_id: str
@@ -28,6 +30,7 @@ class InputRow:
     outcome: messages.Outcome | None
     error: messages.Failure | None
     settled_seq: int | None
+    usage: messages.Usage | None
 
     @property
     def pending(self) -> bool:
@@ -40,6 +43,7 @@ def input_row(row: Any) -> InputRow:
     columns: list[Any] = [*row]
     columns[9] = bool(row[9])
     columns[14] = codec.load(row[14], messages.Failure) if row[14] else None
+    columns[16] = codec.load(row[16], messages.Usage) if row[16] else None
     return InputRow(*columns)
 
 
@@ -120,9 +124,17 @@ class Inbox:
         """What was admitted before a sequence number waits for a person."""
         self._q.input_clear_wakes(self._c, session_id=session_id, before_seq=before_seq)
 
-    def settle(self, message_id: str, outcome: messages.Outcome, error: messages.Failure | None, seq: int) -> None:
-        """Its outcome, if it has none."""
-        self._q.input_settle(self._c, id=message_id, outcome=outcome, error=codec.dump_optional(error), settled_seq=seq)
+    def settle(
+        self,
+        message_id: str,
+        outcome: messages.Outcome,
+        error: messages.Failure | None,
+        seq: int,
+        usage: messages.Usage | None = None,
+    ) -> None:
+        """Its outcome, if it has none; `usage` is that of every turn it ran in, None where the last one used nothing."""
+        told = {"error": codec.dump_optional(error), "usage": codec.dump_optional(usage)}
+        self._q.input_settle(self._c, id=message_id, outcome=outcome, settled_seq=seq, **told)
 
     def set_delivery(self, message_id: str, delivery: messages.Delivery) -> None:
         """Deliver it otherwise."""

@@ -10,7 +10,9 @@ from perdure.core import codec, events, messages
 
 @dataclass(frozen=True, slots=True)
 class SessionRow:
-    """A session: settings, totals, the open execution and the operational flags."""
+    """A session: settings, totals, the open execution and the operational flags. `turn_usage` is what the turn that is not
+    settled yet used, None where that is nothing.
+    """
 
     id: str
     agent: str
@@ -23,6 +25,7 @@ class SessionRow:
     time_created: int
     time_updated: int
     usage: messages.Usage
+    turn_usage: messages.Usage | None
     execution_id: str | None
     execution_purpose: events.Purpose | None
     parked: bool
@@ -32,7 +35,7 @@ class SessionRow:
 
 
 def _row(row: Any) -> SessionRow:
-    usage = messages.Usage(messages.Tokens(row[10], row[11], row[12], row[13], row[14]), row[15], row[16])
+    usage = messages.Usage(messages.Tokens(row[10], row[11], row[12], row[13], row[14]), *row[15:18])
     return SessionRow(
         id=row[0],
         agent=row[1],
@@ -45,12 +48,13 @@ def _row(row: Any) -> SessionRow:
         time_created=row[8],
         time_updated=row[9],
         usage=usage,
-        execution_id=row[17],
-        execution_purpose=row[18],
-        parked=bool(row[19]),
-        held=bool(row[20]),
-        deleting=bool(row[21]),
-        wake_attempts=row[22],
+        turn_usage=codec.load(row[18], messages.Usage) if row[18] else None,
+        execution_id=row[19],
+        execution_purpose=row[20],
+        parked=bool(row[21]),
+        held=bool(row[22]),
+        deleting=bool(row[23]),
+        wake_attempts=row[24],
     )
 
 
@@ -117,20 +121,26 @@ class Sessions:
         """Another model answers."""
         self._q.session_set_model(self._c, id=session_id, model=model, time=time)
 
-    def add_usage(self, session_id: str, tokens: messages.Tokens | None, cost: int | None) -> None:
-        """Add to the totals; no tokens or no cost counts as one call of unknown cost."""
-        t = tokens or messages.Tokens()
-        self._q.session_add_usage(
+    def set_usage(self, session_id: str, usage: messages.Usage, turn_usage: messages.Usage) -> None:
+        """The totals, and those of the turn that is not settled yet."""
+        tokens = usage.tokens
+        self._q.session_set_usage(
             self._c,
             id=session_id,
-            input=t.input,
-            output=t.output,
-            reasoning=t.reasoning,
-            cache_read=t.cache_read,
-            cache_write=t.cache_write,
-            cost=cost or 0,
-            unknown_cost=int(cost is None),
+            input=tokens.input,
+            output=tokens.output,
+            reasoning=tokens.reasoning,
+            cache_read=tokens.cache_read,
+            cache_write=tokens.cache_write,
+            cost=usage.cost,
+            unknown_cost=usage.unknown_cost,
+            unknown_tokens=usage.unknown_tokens,
+            turn_usage=codec.dump(turn_usage),
         )
+
+    def end_turn_usage(self, session_id: str) -> None:
+        """The turn is settled; the next one has used nothing."""
+        self._q.session_end_turn_usage(self._c, id=session_id)
 
     def open_execution(self, session_id: str, execution_id: str, purpose: events.Purpose, time: int) -> None:
         """An execution is open."""

@@ -142,6 +142,8 @@ def _session(one: rows.Session) -> dict[str, Any]:
         **{f"tokens_{kind}": count for kind, count in _columns(usage.tokens).items()},
         "cost": usage.cost,
         "unknown_cost": usage.unknown_cost,
+        "unknown_tokens": usage.unknown_tokens,
+        "turn_usage": codec.dump_optional(one.turn_usage),
         "metadata": codec.dump_optional(one.metadata),
         "policy": codec.dump(one.policy),
         "archived": int(one.archived),
@@ -176,7 +178,12 @@ def _parts(session_id: str, one: messages.Message) -> Iterator[dict[str, Any]]:
 
 
 def _input(one: rows.Input) -> dict[str, Any]:
-    return {**_columns(one), "wake_pending": int(one.wake_pending), "error": codec.dump_optional(one.error)}
+    return {
+        **_columns(one),
+        "wake_pending": int(one.wake_pending),
+        "error": codec.dump_optional(one.error),
+        "usage": codec.dump_optional(one.usage),
+    }
 
 
 def _recovery(one: rows.Recovery) -> dict[str, Any]:

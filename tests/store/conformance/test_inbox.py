@@ -31,6 +31,7 @@ async def test_an_input_comes_back_as_it_was_admitted(store, build):
         outcome=None,
         error=None,
         settled_seq=None,
+        usage=None,
     )
     assert "é" in row.prompt
     assert row.pending
@@ -105,6 +106,20 @@ async def test_the_first_outcome_stands(store, build, error):
     running, row, after = await store.write(work)
     assert (running, after) == (["a"], [])
     assert (row.outcome, row.error, row.settled_seq) == ("failed", error, 7)
+
+
+async def test_usage_comes_with_an_outcome_and_stays_where_none_is_told(store, build):
+    used = messages.Usage(messages.Tokens(1, 2, 3, 4, 5), 6, 7, 8)
+
+    def work(tx):
+        build.session(tx)
+        build.input(tx, "a", promoted_seq=1)
+        tx.inbox.settle("a", "failed", None, 7, used)
+        tx.inbox.reopen("a", "retry", wake_pending=False)
+        tx.inbox.settle("a", "failed", None, 9)
+        return tx.inbox.get("a").usage
+
+    assert await store.write(work) == used
 
 
 async def test_delivery_changes_while_pending_and_what_was_admitted_stays(store, build):

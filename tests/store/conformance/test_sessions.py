@@ -53,15 +53,23 @@ async def test_agent_model_and_time_are_set(store, build):
     assert (row.agent, row.model, row.time_updated) == ("other", "p:m", 3)
 
 
-async def test_usage_adds_up_and_counts_what_it_does_not_know(store, build):
+async def test_the_usage_of_a_session_and_of_its_turn_are_kept_apart(store, build):
+    whole = messages.Usage(messages.Tokens(1, 2, 3, 4, 5), 10, 1, 2)
+    turn = messages.Usage(messages.Tokens(output=2), 3, 0, 1)
+
+    def state(tx):
+        row = tx.sessions.get("ses_1")
+        return row.usage, row.turn_usage
+
     def work(tx):
         build.session(tx)
-        tx.sessions.add_usage("ses_1", messages.Tokens(1, 2, 3, 4, 5), 10)
-        tx.sessions.add_usage("ses_1", messages.Tokens(1, 1, 1, 1, 1), None)
-        tx.sessions.add_usage("ses_1", None, 7)
-        return tx.sessions.get("ses_1").usage
+        seen = [state(tx)]
+        tx.sessions.set_usage("ses_1", whole, turn)
+        seen.append(state(tx))
+        tx.sessions.end_turn_usage("ses_1")
+        return [*seen, state(tx)]
 
-    assert await store.write(work) == messages.Usage(messages.Tokens(2, 3, 4, 5, 6), 17, 1)
+    assert await store.write(work) == [(messages.Usage(), None), (whole, turn), (whole, None)]
 
 
 async def test_an_execution_opens_parks_and_closes(store, build):

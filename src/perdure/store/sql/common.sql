@@ -79,15 +79,15 @@ RETURNING id;
 -- name: session_get(id)^
 -- One session.
 SELECT id, agent, model, title, metadata, policy, archived, forked_from, time_created, time_updated,
-       tokens_input, tokens_output, tokens_reasoning, tokens_cache_read, tokens_cache_write, cost, unknown_cost,
-       execution_id, execution_purpose, parked, held, deleting, wake_attempts
+       tokens_input, tokens_output, tokens_reasoning, tokens_cache_read, tokens_cache_write, cost, unknown_cost, unknown_tokens,
+       turn_usage, execution_id, execution_purpose, parked, held, deleting, wake_attempts
 FROM session WHERE id = :id;
 
 -- name: session_page(time_created, id, limit)
 -- Sessions, newest first, before a (time, id).
 SELECT id, agent, model, title, metadata, policy, archived, forked_from, time_created, time_updated,
-       tokens_input, tokens_output, tokens_reasoning, tokens_cache_read, tokens_cache_write, cost, unknown_cost,
-       execution_id, execution_purpose, parked, held, deleting, wake_attempts
+       tokens_input, tokens_output, tokens_reasoning, tokens_cache_read, tokens_cache_write, cost, unknown_cost, unknown_tokens,
+       turn_usage, execution_id, execution_purpose, parked, held, deleting, wake_attempts
 FROM session WHERE (time_created, id) < (:time_created, :id) ORDER BY time_created DESC, id DESC LIMIT :limit;
 
 -- name: session_count()$
@@ -116,13 +116,16 @@ UPDATE session SET agent = :agent, time_updated = :time WHERE id = :id;
 -- Another model answers.
 UPDATE session SET model = :model, time_updated = :time WHERE id = :id;
 
--- name: session_add_usage(id, input, output, reasoning, cache_read, cache_write, cost, unknown_cost)!
--- Add to the totals.
-UPDATE session SET tokens_input = tokens_input + :input, tokens_output = tokens_output + :output,
-       tokens_reasoning = tokens_reasoning + :reasoning, tokens_cache_read = tokens_cache_read + :cache_read,
-       tokens_cache_write = tokens_cache_write + :cache_write, cost = cost + :cost,
-       unknown_cost = unknown_cost + :unknown_cost
+-- name: session_set_usage(id, input, output, reasoning, cache_read, cache_write, cost, unknown_cost, unknown_tokens, turn_usage)!
+-- The totals, and those of the turn that is not settled yet.
+UPDATE session SET tokens_input = :input, tokens_output = :output, tokens_reasoning = :reasoning,
+       tokens_cache_read = :cache_read, tokens_cache_write = :cache_write, cost = :cost, unknown_cost = :unknown_cost,
+       unknown_tokens = :unknown_tokens, turn_usage = :turn_usage
 WHERE id = :id;
+
+-- name: session_end_turn_usage(id)!
+-- The turn is settled.
+UPDATE session SET turn_usage = NULL WHERE id = :id;
 
 -- name: session_open_execution(id, execution_id, purpose, time)!
 -- A turn, or a manual compaction, is open.
@@ -245,19 +248,19 @@ RETURNING id;
 -- name: input_get(id)^
 -- One input.
 SELECT id, session_id, kind, prompt, delivery, admitted_delivery, time_created, admitted_seq, promoted_seq, wake_pending,
-       execution_requests, retries, retried_by, outcome, error, settled_seq
+       execution_requests, retries, retried_by, outcome, error, settled_seq, usage
 FROM session_input WHERE id = :id;
 
 -- name: input_retried_by(retry_id)^
 -- The prompt that a retry input runs again.
 SELECT id, session_id, kind, prompt, delivery, admitted_delivery, time_created, admitted_seq, promoted_seq, wake_pending,
-       execution_requests, retries, retried_by, outcome, error, settled_seq
+       execution_requests, retries, retried_by, outcome, error, settled_seq, usage
 FROM session_input WHERE retried_by = :retry_id;
 
 -- name: input_pending(session_id)
 -- Inputs not promoted and not settled, in admission order.
 SELECT id, session_id, kind, prompt, delivery, admitted_delivery, time_created, admitted_seq, promoted_seq, wake_pending,
-       execution_requests, retries, retried_by, outcome, error, settled_seq
+       execution_requests, retries, retried_by, outcome, error, settled_seq, usage
 FROM session_input WHERE session_id = :session_id AND outcome IS NULL AND promoted_seq IS NULL ORDER BY admitted_seq;
 
 -- name: input_running(session_id)
@@ -292,9 +295,10 @@ WHERE session_id = :session_id AND outcome IS NULL AND promoted_seq IS NULL AND 
 UPDATE session_input SET wake_pending = 0
 WHERE session_id = :session_id AND outcome IS NULL AND promoted_seq IS NULL AND admitted_seq < :before_seq;
 
--- name: input_settle(id, outcome, error, settled_seq)!
--- Its outcome, if it has none.
-UPDATE session_input SET outcome = :outcome, error = :error, settled_seq = :settled_seq, wake_pending = 0
+-- name: input_settle(id, outcome, error, settled_seq, usage)!
+-- Its outcome, if it has none, and what the turns it ran in used, where they used more than before.
+UPDATE session_input SET outcome = :outcome, error = :error, settled_seq = :settled_seq, wake_pending = 0,
+       usage = COALESCE(:usage, usage)
 WHERE id = :id AND outcome IS NULL;
 
 -- name: input_set_delivery(id, delivery)!
@@ -571,7 +575,7 @@ SELECT id FROM session WHERE id NOT IN (SELECT aggregate_id FROM event_sequence)
 -- name: upkeep_inputs(session_id)
 -- Every input of a session.
 SELECT id, session_id, kind, prompt, delivery, admitted_delivery, time_created, admitted_seq, promoted_seq, wake_pending,
-       execution_requests, retries, retried_by, outcome, error, settled_seq
+       execution_requests, retries, retried_by, outcome, error, settled_seq, usage
 FROM session_input WHERE session_id = :session_id ORDER BY admitted_seq, id;
 
 -- name: upkeep_approvals(session_id)
@@ -626,14 +630,14 @@ DELETE FROM session_message WHERE session_id = :session_id;
 -- Gone before a rebuild, also where no session row is left that they would go with.
 DELETE FROM session_execution WHERE session_id = :session_id;
 
--- name: upkeep_put_session(id, agent, model, title, metadata, policy, archived, forked_from, time_created, time_updated, tokens_input, tokens_output, tokens_reasoning, tokens_cache_read, tokens_cache_write, cost, unknown_cost, execution_id, execution_purpose, parked)!
+-- name: upkeep_put_session(id, agent, model, title, metadata, policy, archived, forked_from, time_created, time_updated, tokens_input, tokens_output, tokens_reasoning, tokens_cache_read, tokens_cache_write, cost, unknown_cost, unknown_tokens, turn_usage, execution_id, execution_purpose, parked)!
 -- A session as its log says it is.
 INSERT INTO session (id, agent, model, title, metadata, policy, archived, forked_from, time_created, time_updated,
                      tokens_input, tokens_output, tokens_reasoning, tokens_cache_read, tokens_cache_write, cost, unknown_cost,
-                     execution_id, execution_purpose, parked)
+                     unknown_tokens, turn_usage, execution_id, execution_purpose, parked)
 VALUES (:id, :agent, :model, :title, :metadata, :policy, :archived, :forked_from, :time_created, :time_updated,
         :tokens_input, :tokens_output, :tokens_reasoning, :tokens_cache_read, :tokens_cache_write, :cost, :unknown_cost,
-        :execution_id, :execution_purpose, :parked);
+        :unknown_tokens, :turn_usage, :execution_id, :execution_purpose, :parked);
 
 -- name: upkeep_put_messages(id, session_id, type, seq, time_created, data)*!
 -- Messages as the log says they are.
@@ -645,12 +649,12 @@ VALUES (:id, :session_id, :type, :seq, :time_created, :data);
 INSERT INTO session_part (session_id, message_id, ordinal, kind, part_id, open, data)
 VALUES (:session_id, :message_id, :ordinal, :kind, :part_id, :open, :data);
 
--- name: upkeep_put_inputs(id, session_id, kind, prompt, delivery, admitted_delivery, time_created, admitted_seq, promoted_seq, wake_pending, execution_requests, retries, retried_by, outcome, error, settled_seq)*!
+-- name: upkeep_put_inputs(id, session_id, kind, prompt, delivery, admitted_delivery, time_created, admitted_seq, promoted_seq, wake_pending, execution_requests, retries, retried_by, outcome, error, settled_seq, usage)*!
 -- Inputs as the log says they are.
 INSERT INTO session_input (id, session_id, kind, prompt, delivery, admitted_delivery, time_created, admitted_seq, promoted_seq,
-                           wake_pending, execution_requests, retries, retried_by, outcome, error, settled_seq)
+                           wake_pending, execution_requests, retries, retried_by, outcome, error, settled_seq, usage)
 VALUES (:id, :session_id, :kind, :prompt, :delivery, :admitted_delivery, :time_created, :admitted_seq, :promoted_seq,
-        :wake_pending, :execution_requests, :retries, :retried_by, :outcome, :error, :settled_seq);
+        :wake_pending, :execution_requests, :retries, :retried_by, :outcome, :error, :settled_seq, :usage);
 
 -- name: upkeep_put_approvals(session_id, message_id, call_id, execution_id, time_created, deadline, decision, by, note)*!
 -- Approvals as the log says they are.
