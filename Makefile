@@ -48,7 +48,7 @@ crash: setup ## kill real processes at every point and look at what is left
 soak: setup ## the same under load, for minutes
 	@$(BIN)/python -m pytest -m soak tests
 
-bench: setup ## measure; BENCH=word picks some
+bench: setup ## measure; BENCH=word picks some, BENCH=peers compares
 	@$(BIN)/python -m bench $(BENCH)
 
 docs: setup ## write again what is generated in docs/

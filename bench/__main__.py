@@ -1,4 +1,7 @@
-"""`python -m bench [WORD …] [--json]`: run the benchmarks whose names hold one of the words (default: all)."""
+"""`python -m bench [WORD …] [--json]`: run the benchmarks whose names hold one of the words.
+
+Without a word all are run but the comparison with peers, which has packages to install first: `python -m bench peers`.
+"""
 
 import argparse
 import dataclasses
@@ -12,11 +15,14 @@ from pathlib import Path
 from bench.row import Row
 
 HERE = Path(__file__).parent
+BY_NAME_ONLY = {"bench_peers"}
 
 
 def chosen(words: list[str]) -> list[str]:
     names = sorted(path.stem for path in HERE.glob("bench_*.py"))
-    return [name for name in names if not words or any(word in name for word in words)]
+    if not words:
+        return [name for name in names if name not in BY_NAME_ONLY]
+    return [name for name in names if any(word in name for word in words)]
 
 
 def table(rows: list[Row]) -> str:

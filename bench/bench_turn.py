@@ -10,6 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from bench import words
 from bench.row import Row
 from perdure import Agent, Perdure, tool
 from perdure.core import request
@@ -18,8 +19,6 @@ from perdure.engine.perdure import Session
 from perdure.models import scripted
 
 PLACE = Path(__file__).resolve().parent.parent / ".bench"
-TOKENS = 200
-WORDS = "word " * TOKENS
 
 
 @tool(effect="write")
@@ -29,10 +28,10 @@ async def refund(order: str, cents: int) -> str:
 
 
 def answer(asked: request.Request) -> tuple[object, ...]:
-    said = scripted.Text(WORDS, chunks=TOKENS)
+    said = scripted.Text(words.WORDS, chunks=words.TOKENS)
     if isinstance(asked.messages[-1], request.ResultMessage):
         return (said,)
-    return (said, scripted.Call("refund", {"order": "7", "cents": 5}))
+    return (said, scripted.Call("refund", words.CALL))
 
 
 class Counter:
@@ -53,14 +52,14 @@ def run() -> list[Row]:
 
 
 async def turn(session: Session, number: int) -> None:
-    receipt = await session.prompt("Refund order 7", id=f"{session.id}.{number}")
+    receipt = await session.prompt(words.PROMPT, id=f"{session.id}.{number}")
     settled = await session.wait(receipt.id)
     assert settled
     assert settled.outcome == "succeeded"
 
 
 def engine(folder: str, counter: Counter) -> Perdure:
-    agent = Agent("support", model=scripted.ScriptedModel(answer), instructions="Be kind.", tools=[refund])
+    agent = Agent("support", model=scripted.ScriptedModel(answer), instructions=words.INSTRUCTIONS, tools=[refund])
     return Perdure(agents=[agent], database=f"{folder}/turns.db", world=World(probe=counter))
 
 
@@ -79,7 +78,7 @@ async def side_by_side(count: int, turns: int) -> list[Row]:
             await asyncio.gather(*map(all_of, sessions))
             took, used, total = time.perf_counter() - began, time.process_time() - cpu, count * turns
         stored = bytes_in(Path(folder)) / total
-    text = 2 * len(WORDS)
+    text = 2 * len(words.WORDS)
     return [
         Row(f"turns, {count} sessions", total / took, "turns/s"),
         Row(f"commits a turn, {count} sessions", counter.commits / total, "commits"),
