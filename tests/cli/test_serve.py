@@ -215,11 +215,49 @@ def test_a_signal_ends_streams_at_once_and_a_hanging_turn_after_its_grace_ex_9(s
             assert serving.process.wait(60) == code
 
 
-def open_stream(connection):
-    """A stream that shows the first text of the turn."""
+NEVER = """
+import asyncio, threading
+from perdure import Agent, Perdure, tool
+from perdure.models.scripted import Call, ScriptedModel
+
+@tool
+async def stubborn():
+    while True:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            pass
+
+@tool
+async def elsewhere():
+    await asyncio.to_thread(threading.Event().wait)
+
+app = Perdure([Agent("a", ScriptedModel(lambda request: [Call(NAME, {})]), tools=[stubborn, elsewhere])])
+"""
+
+
+@pytest.mark.parametrize("name", ["stubborn", "elsewhere"])
+@pytest.mark.slow
+def test_a_tool_that_never_ends_does_not_hold_up_the_exit_ex_9(shell, name):
+    shell.write("mine.py", NEVER.replace("NAME", repr(name)))
+    variables = {"PERDURE_TOKEN": "t", "PERDURE_GRACE_SECONDS": "0.1"}
+    with shell.serve("mine:app", **variables) as serving:
+        post(serving.url, "/v1/sessions", {"id": "s"}, "t")
+        post(serving.url, "/v1/sessions/s/prompts", {"text": "hi"}, "t")
+        with contextlib.closing(
+            http.client.HTTPConnection(serving.url.removeprefix("http://"), timeout=10)
+        ) as connection:
+            open_stream(connection, b"session.tool.called")
+            code, wrote = serving.end(signal.SIGTERM)
+            assert code == 0
+            assert "left without waiting" in wrote
+
+
+def open_stream(connection, event=b"session.text.delta"):
+    """A stream that shows the first text of the turn, or another event of it."""
     headers = {"Authorization": "Bearer t", "Accept": "text/event-stream"}
     connection.request("GET", "/v1/sessions/s/events", headers=headers)
     stream = connection.getresponse()
-    while b"session.text.delta" not in stream.readline():
+    while event not in stream.readline():
         pass
     return stream

@@ -167,6 +167,26 @@ async def test_run_6_a_tool_that_never_returns_holds_up_a_time_out_no_longer_tha
     release.set()
 
 
+async def test_ex_9_where_the_engine_stops_a_tool_has_less_time(run, monkeypatch):
+    monkeypatch.setattr(tools, "GRACE_S", 3600)
+    monkeypatch.setattr(tools, "LEAVING_S", 0.01)
+    began, released = asyncio.Event(), threading.Event()
+
+    @tool
+    def deaf():
+        asyncio.run_coroutine_threadsafe(announce(), loop)
+        released.wait()
+
+    async def announce():
+        began.set()
+
+    loop = asyncio.get_running_loop()
+    running = asyncio.create_task(run(deaf, leaving=lambda: True))
+    await began.wait()
+    await cancelled(running)
+    released.set()
+
+
 async def cancelled(running):
     running.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -296,3 +296,21 @@ async def test_a_reader_elsewhere_gets_the_stored_draft_pub_3(served, replies):
     )
     gate.open()
     await served.settle("p")
+
+
+async def test_a_reader_that_speaks_http_1_0_gets_frames_without_chunks_around_them(served):
+    await served.session()
+    await facts(served, 2)
+    reading, writing = await asyncio.open_connection("127.0.0.1", served.port)
+    writing.write(request("/v1/sessions/s/events?follow=false").replace(b"HTTP/1.1", b"HTTP/1.0"))
+    _, _, body = (await asyncio.wait_for(reading.read(), 9)).partition(b"\r\n\r\n")
+    writing.close()
+    frames = body.split(b"\n\n")
+    assert [one.partition(b"\n")[0] for one in frames] == [
+        b"event: hello",
+        b"id: 0",
+        b"id: 1",
+        b"id: 2",
+        b"event: synced",
+        b"",
+    ]

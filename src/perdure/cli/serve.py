@@ -18,7 +18,7 @@ from cyclopts import Parameter
 from pydantic import SecretStr
 
 from perdure import config, errors
-from perdure.cli import apps, logs
+from perdure.cli import apps, leaving, logs
 from perdure.engine import perdure as embedded
 from perdure.server import app as server
 from perdure.server import auth, run
@@ -116,8 +116,9 @@ async def _serve(
     def ready() -> None:
         print(_line(url_of(settings.host, listening), credential, perdure, as_json=options.json), flush=True)
 
+    workers = leaving.own_workers()
     stopped_by = await run.run(app, listening, ready=ready, access_log=options.access_log)
-    return 128 + SIGINT if stopped_by == SIGINT else 0
+    return await leaving.leave(128 + SIGINT if stopped_by == SIGINT else 0, workers)
 
 
 def _line(url: str, credential: auth.Credential, perdure: embedded.Perdure, *, as_json: bool) -> str:

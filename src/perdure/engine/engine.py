@@ -70,6 +70,7 @@ class Engine:
         self._toolsets = toolsets.Toolsets(declared)
         self._own_prices = prices or {}
         self._opened = False
+        self._leaving: int | None = None
         self._sweeping: asyncio.Task[None] | None = None
         self._starting: set[asyncio.Task[str]] = set()
 
@@ -84,6 +85,7 @@ class Engine:
         `SchemaTooNew`, `ConfigError`.
         """
         # Here and not before: a process may fork between declaring an engine and starting it.
+        self._leaving = None
         self.epoch = ids.mint("epoch", self.world.entropy)
         self.owner_id = self.world.owner(self.world.entropy)
         if self.idle:
@@ -156,6 +158,10 @@ class Engine:
         self._stop_foreign = self.store.on_foreign_commit(self._sweep.soon)
         self._opened = True
 
+    def leave(self) -> None:
+        """It is about to stop: the grace period counts from here, whatever else has to end before."""
+        self._leaving = self.world.clock.suspend_ms()
+
     async def stop(self) -> None:
         """Let running steps finish within the grace period, leave the rest to whoever comes next, close everything."""
         if not self._opened:
@@ -168,8 +174,9 @@ class Engine:
                 await self._sweeping
             self._sweeping = None
         self.claims.stopping = True
+        gone = 0 if self._leaving is None else self.world.clock.suspend_ms() - self._leaving
         await asyncio.gather(*self._starting, return_exceptions=True)
-        await self.coordinator.close(self.settings.grace_seconds)
+        await self.coordinator.close(max(self.settings.grace_seconds - gone / 1000, 0))
         for held in self.parts.handed.values():  # no drain began with these
             with contextlib.suppress(errors.ClaimLost, errors.StoreError):
                 await self.claims.expire(held)

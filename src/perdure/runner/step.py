@@ -279,7 +279,8 @@ class _Step:
         showing = self._group.create_task(progress.run())
         try:
             with telemetry.tool(turn.session_id, name, call_id) as span:
-                result = await tools.run(turn.ready.toolbox[name], given, context, keep=self._keep, on_cut=cut)
+                bound = turn.ready.toolbox[name]
+                result = await tools.run(bound, given, context, keep=self._keep, on_cut=cut, leaving=self._leaving)
                 if result.error:
                     span.failed(result.error.type)
         finally:
@@ -292,6 +293,9 @@ class _Step:
         else:
             self._results[call_id] = ("", False)
             await self.publisher.succeed_call(call_id, result.content, result.structured)
+
+    def _leaving(self) -> bool:
+        return self.turn.parts.claims.stopping
 
     async def _keep(self, data: bytes) -> str:
         """Bytes that are too many for the log, in the content table; fenced like everything a turn writes."""

@@ -28,6 +28,8 @@ from perdure.runner.tool_results import Result, failed
 from perdure.tools import function
 
 GRACE_S = 2.0
+# Where the whole engine stops: long enough to end a command's processes, and within a second after the grace of steps.
+LEAVING_S = 0.75
 _logger = logging.getLogger("perdure.runner")
 
 Toolbox = Mapping[str, function.Bound]
@@ -44,11 +46,12 @@ async def run(
     *,
     keep: tool_results.Keep | None = None,
     on_cut: Callable[[Result], None] | None = None,
+    leaving: Callable[[], bool] | None = None,
 ) -> Result:
     """Run the call to its end. Raises only `CancelledError`, and then at most the grace period later.
 
     `keep` stores bytes that are too many for the log; `on_cut` hears of a result that came while the call was being
-    stopped, before the cancellation goes on.
+    stopped, before the cancellation goes on. `leaving` says whether the engine stops, which has less time.
     """
     try:
         arguments = bound.arguments(given, context)
@@ -58,13 +61,13 @@ async def run(
     running = _start(bound.tool.function, arguments)
     try:
         if not await _ended(running, until):
-            await _stop(running, context)
+            await _stop(running, context, GRACE_S)
             late = "it was stopped" if running.done() else "it does not stop"
             return failed(
                 "timeout", f"The tool gave no result within {bound.tool.timeout_s} s, {late}; what it did is unknown"
             )
     except asyncio.CancelledError:
-        await _stop(running, context)
+        await _stop(running, context, LEAVING_S if leaving and leaving() else GRACE_S)
         if on_cut and running.done() and not running.cancelled() and not running.exception():
             on_cut(await tool_results.of_value(running.result(), None))
         raise
@@ -94,13 +97,13 @@ async def _ended(running: asyncio.Future[Any], until: float | None) -> bool:
     return bool(done)
 
 
-async def _stop(running: asyncio.Future[Any], context: agent.ToolContext) -> None:
-    """Ask the call to stop; nobody waits for it longer than the grace period."""
+async def _stop(running: asyncio.Future[Any], context: agent.ToolContext, grace_s: float) -> None:
+    """Ask the call to stop; nobody waits for it longer than that."""
     context.cancelled.set()
     if not running.done():
         running.cancel()
         try:
-            await asyncio.wait({running}, timeout=GRACE_S)
+            await asyncio.wait({running}, timeout=grace_s)
         finally:
             running.add_done_callback(_forget)
 

@@ -1,7 +1,7 @@
 """Running an app on a socket of our own until a signal comes.
 
 Lives here: what our server does otherwise than uvicorn: open streams end first, so that nothing but the grace of
-running steps delays an exit; the connection is lent to streams so that they can abort it; a signal is not raised again,
+running steps delays an exit; the connection is lent to streams (`sse.py`); a signal is not raised again,
 since the engine has yet to stop. Not here: which app, where its socket comes from (`cli/serve.py`).
 """
 
@@ -18,6 +18,7 @@ from typing import Any, cast
 import uvicorn
 from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from perdure.server import sse
@@ -86,6 +87,7 @@ class PatientServer(uvicorn.Server):
 
     def _stop(self, received: signal.Signals) -> None:
         self._forget_signals()
+        self._serving.close()
         self.stopped_by, self.should_exit = received, True
 
     @staticmethod
@@ -95,21 +97,47 @@ class PatientServer(uvicorn.Server):
 
 
 class LendingProtocol(H11Protocol):
-    """HTTP/1.1 whose requests can abort their connection."""
+    """HTTP/1.1 that lends its connection to requests."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Put what aborts the connection into every scope."""
+        """Put the connection into every scope whose response has a body in chunks."""
         super().connection_made(transport)
         inner: Any = self.app
-
-        def abort() -> None:
-            """Reset the connection, so that not even the system keeps what was not read."""
-            accepted: socket.socket = transport.get_extra_info("socket")
-            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            transport.abort()
+        line = ConnectionLine(transport, self.flow)
 
         async def lending(scope: Scope, receive: Receive, send: Send) -> None:
-            scope.setdefault("extensions", {})[sse.ABORT] = abort
+            if scope["http_version"] == "1.1":
+                scope.setdefault("extensions", {})[sse.LINE] = line
             await inner(scope, receive, send)
 
         self.app = cast("Any", lending)
+
+
+class ConnectionLine:
+    """A connection's own socket, for one response in chunks after another (`sse.Line`)."""
+
+    __slots__ = ("_flow", "_transport")
+
+    def __init__(self, transport: asyncio.Transport, flow: FlowControl) -> None:
+        """Write to `transport` as far as `flow` lets."""
+        self._transport, self._flow = transport, flow
+
+    @property
+    def full(self) -> bool:
+        """Whether too much waits for the socket."""
+        return self._flow.write_paused
+
+    async def drain(self) -> None:
+        """Wait until the socket took it, or is gone."""
+        await self._flow.drain()
+
+    def write(self, chunk: bytes) -> None:
+        """Send one chunk as HTTP/1.1 has it. An empty one would end the body."""
+        if chunk and not self._transport.is_closing():
+            self._transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+
+    def abort(self) -> None:
+        """Reset the connection, so that not even the system keeps what was not read."""
+        accepted: socket.socket = self._transport.get_extra_info("socket")
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._transport.abort()

@@ -40,7 +40,9 @@ class Serving:
 
     def close(self) -> None:
         """End open streams and waits: the server is about to stop."""
-        self.closing.set()
+        if not self.closing.is_set():
+            self.closing.set()
+            self.perdure.engine.leave()
 
 
 async def serving(request: Request) -> Serving:

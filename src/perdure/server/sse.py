@@ -1,32 +1,80 @@
 """One open stream: frames to a socket until the reader leaves, stalls, or the server goes.
 
 Lives here: the ASGI response, heartbeats, the bound on a reader that does not read (API-1). Not here: what is sent
-(`joining.py`). The server's flow control makes a send wait while the socket takes nothing; a send that waits longer
-than the bound drops the reader, and where the server lends us its transport (`run.py`) the connection is aborted, so
-that neither side's unsent bytes are kept.
+(`joining.py`). Where the server lends us the connection (`run.py`), chunks go straight to it: most of what a delta costs
+for each of its readers is the way through the framework, and on that way nothing is left to do once a response has begun.
+Flow control makes a write wait while the socket takes nothing; one that waits longer than the bound drops the reader, and
+a lent connection is aborted, so that neither side's unsent bytes are kept.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import AbstractContextManager, aclosing
-from typing import Any
+from typing import Any, Protocol
 
 from starlette.responses import Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from perdure import errors
 from perdure.server import frames, problems
 
-ABORT = "perdure.abort"
-"""The key under `extensions` of a scope where a server puts what aborts the connection."""
+LINE = "perdure.line"
+"""The key under `extensions` of a scope where a server puts its `Line`."""
 
 FAREWELL = 0.25
 """How long (seconds) the last bytes of a stream may wait for a reader."""
 
 _logger = logging.getLogger("perdure.server")
+
+
+class Line(Protocol):
+    """A connection that is lent for the body of a response, once its head was sent."""
+
+    @property
+    def full(self) -> bool:
+        """Whether a write has to wait."""
+        ...
+
+    async def drain(self) -> None:
+        """Wait until it is not full, or gone."""
+        ...
+
+    def write(self, chunk: bytes) -> None:
+        """Send a piece of the body, without a wait; nothing where the connection is gone."""
+        ...
+
+    def abort(self) -> None:
+        """End the connection and forget what was not sent."""
+        ...
+
+
+class _Out:
+    """Where a stream's bytes go; a wait for the reader is bounded, and raises `TimeoutError`."""
+
+    def __init__(self, send: Send, line: Line | None, stall: float) -> None:
+        """Use `line` where there is one, else `send`."""
+        self._send, self.line, self.stall = send, line, stall
+        self.written = 0
+
+    async def write(self, chunk: bytes) -> None:
+        """Send a piece of the body."""
+        self.written += 1
+        if self.line is None:
+            async with asyncio.timeout(self.stall):
+                await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+            return
+        if self.line.full:
+            async with asyncio.timeout(self.stall):
+                await self.line.drain()
+        self.line.write(chunk)
+
+    async def end(self) -> None:
+        """Send the end of the body."""
+        async with asyncio.timeout(self.stall):
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 class EventStream(Response):
@@ -50,7 +98,7 @@ class EventStream(Response):
         del self.headers["content-length"]
         self._chunks, self._closing = chunks, closing
         self._heartbeat, self._stall = heartbeat, stall
-        self._reading, self._sent = reading, 0
+        self._reading = reading
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Stream until one of four things ends it."""
@@ -58,43 +106,33 @@ class EventStream(Response):
             await self._stream(scope, receive, send)
 
     async def _stream(self, scope: Scope, receive: Receive, send: Send) -> None:
-        bounded = self._bounded(send)
+        out = _Out(send, scope.get("extensions", {}).get(LINE), self._stall)
         try:
-            await bounded({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            await _first_of(self._pump(bounded), self._beat(bounded), self._left(receive), self._closing.wait())
-            self._stall = min(self._stall, FAREWELL)
-            await bounded({"type": "http.response.body", "body": b"", "more_body": False})
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            await _first_of(self._pump(out), self._beat(out), self._left(receive), self._closing.wait())
+            out.stall = min(out.stall, FAREWELL)
+            await out.end()
         except TimeoutError:
             _logger.warning("dropped a reader that stopped reading", extra={"path": scope["path"]})
-            abort: Callable[[], None] | None = scope.get("extensions", {}).get(ABORT)
-            if abort:
-                abort()
+            if out.line:
+                out.line.abort()
                 await self._left(receive)
 
-    def _bounded(self, send: Send) -> Send:
-        async def bounded(message: Message) -> None:
-            async with asyncio.timeout(self._stall):
-                await send(message)
-            self._sent += 1
-
-        return bounded
-
-    async def _pump(self, send: Send) -> None:
+    async def _pump(self, out: _Out) -> None:
         async with aclosing(self._chunks) as chunks:
             try:
                 async for chunk in chunks:
-                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                    await out.write(chunk)
             except errors.PerdureError as error:
                 _logger.exception("a stream failed")
-                told = frames.note("problem", problems.document(error))
-                await send({"type": "http.response.body", "body": told, "more_body": True})
+                await out.write(frames.note("problem", problems.document(error)))
 
-    async def _beat(self, send: Send) -> None:
+    async def _beat(self, out: _Out) -> None:
         while True:
-            sent = self._sent
+            written = out.written
             await asyncio.sleep(self._heartbeat)
-            if sent == self._sent:
-                await send({"type": "http.response.body", "body": frames.HEARTBEAT, "more_body": True})
+            if written == out.written:
+                await out.write(frames.HEARTBEAT)
 
     @staticmethod
     async def _left(receive: Receive) -> None:
