@@ -22,7 +22,7 @@ async def prompts(session, **deliveries):
 
 
 def promote_next(unit):
-    return promotion.promote_next(unit, SESSION).ids
+    return promotion.promote_next(unit, SESSION, promotion.eligible(unit, SESSION)).ids
 
 
 # -- the rule ----------------------------------------------------------------------------------------------------------

@@ -132,6 +132,7 @@ class Registry:
         """Define each of `definitions`, and the `older` ones with the step of each to the next version."""
         self._classes: dict[tuple[str, int], type[Any]] = {}
         self._upcasts: dict[tuple[str, int], Upcast] = {}
+        self._stored: dict[type[Any], str] = {}
         self._latest: dict[str, int] = {}
         for definition in definitions:
             self.define(definition)
@@ -178,13 +179,16 @@ class Registry:
     def stored_type(self, payload: Any) -> str:
         """The versioned type of a payload. Raises `InvalidDurableEvent` for a class that is not defined here."""
         cls = payload.__class__
+        known = self._stored.get(cls)
+        if known:
+            return known
         if getattr(cls, "aggregate_field", None) is None:
             msg = "Only durable events enter the log"
             raise errors.InvalidDurableEvent(msg)
         if self._classes.get((cls.event_type, cls.event_version)) is not cls:
             msg = f"Unknown durable event type {versioned(cls)}"
             raise errors.InvalidDurableEvent(msg)
-        return versioned(cls)
+        return self._stored.setdefault(cls, versioned(cls))
 
     def upcast(self, payload: Any) -> Any:
         """Lift a decoded payload to the latest version of its type."""

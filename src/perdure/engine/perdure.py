@@ -263,8 +263,11 @@ class Session:
         ids.check_shape("Prompt id", message_id)
 
         def work(tx: Any) -> Receipt:
-            sessions.get(tx, self.id)
-            return admission.receipt_of(tx, self.id, message_id)
+            try:
+                return admission.receipt_of(tx, self.id, message_id)
+            except errors.PromptNotFound:
+                sessions.get(tx, self.id)  # which says so where there is no such session
+                raise
 
         return await self._engine.store.read(work)
 

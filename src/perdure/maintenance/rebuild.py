@@ -35,6 +35,7 @@ def _rebuild(unit: Unit, session_id: str, *, claimed: bool) -> int:
         raise errors.SessionBusy(msg)
     folded = _fold(unit, session_id)
     tx.upkeep.clear(session_id)
+    tx.forget()
     tx.upkeep.put(session_id, folded)
     tx.upkeep.put_back(session_id, kept)
     for words in compare.differences(tx, session_id, folded):

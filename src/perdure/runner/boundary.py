@@ -44,9 +44,9 @@ async def begin(parts: Parts, held: claims.Held) -> Turn | None:
     ending = endings.Ending(held, held.execution_id, held.attempt)
 
     def work(unit: Unit, claim: rows.ClaimRow) -> bool:
-        choice = inbox.choose(promotion.waiting(unit.tx, held.session_id, unit.now), turn_open=False)
+        choice = promotion.eligible(unit, held.session_id)
         turn.baseline = context.settle(unit, held.session_id, seen, note_id) if choice.promote else ""
-        promoted = promotion.promote_next(unit, held.session_id)
+        promoted = promotion.promote_next(unit, held.session_id, choice)
         if not promoted.ids:
             claims.let_go(unit.tx, claim)
             return ending.decide(went_on=False)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perdure import errors
-from perdure.core import events, fold, inbox, messages
+from perdure.core import events, fold, messages
 from perdure.log.unit import Unit
 from perdure.runner.turn import Parts, Turn, append_all
 from perdure.session import claims, promotion, recovery
@@ -238,7 +238,7 @@ def _fail_unstarted(unit: Unit, claim: rows.ClaimRow, ending: Ending, failure: m
 
 
 def _fail_eligible(unit: Unit, session_id: str, failure: messages.Failure) -> None:
-    choice = inbox.choose(promotion.waiting(unit.tx, session_id, unit.now), turn_open=False)
+    choice = promotion.eligible(unit, session_id)
     for message_id in choice.supersede:
         unit.append(_withdrawn(session_id, message_id, "superseded"))
     for message_id in choice.promote:

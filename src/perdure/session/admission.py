@@ -58,7 +58,7 @@ def admit(
         raise errors.PromptConflict(session_id, message_id)
     holding.leave(unit, session)
     if resume and claim is None:
-        quiet(tx, session_id)
+        quiet(tx, session)
     unit.append(
         events.PromptAdmitted(
             session_id=session_id,
@@ -95,20 +95,20 @@ def request_execution(unit: Unit, session_id: str, message_id: str) -> bool:
     recovery = unit.tx.recoveries.of_continuation(message_id)
     if recovery.wake_pending if recovery else row.wake_pending:
         return True
-    if unit.tx.claims.of_session(session_id) is None:
-        quiet(unit.tx, session_id)
+    session = unit.tx.sessions.get(session_id)
+    if session and unit.tx.claims.of_session(session_id) is None:
+        quiet(unit.tx, session)
     event_id = ids.execution_requested_event(message_id, row.execution_requests)
     unit.append(events.PromptExecutionRequested(session_id=session_id, message_id=message_id), event_id=event_id)
     return True
 
 
-def quiet(tx: port.Tx, session_id: str) -> None:
+def quiet(tx: port.Tx, session: SessionRow) -> None:
     """Fresh intent in a session at rest starts the count of attempts anew (REC-6). The caller saw that it has no claim."""
-    session = tx.sessions.get(session_id)
-    if session is None or not session.wake_attempts or session.execution_id or tx.recoveries.waiting(session_id):
+    if not session.wake_attempts or session.execution_id or tx.recoveries.waiting(session.id):
         return
-    if not any(row.wake_pending for row in tx.inbox.pending(session_id)):
-        tx.sessions.set_wake_attempts(session_id, 0)
+    if not any(row.wake_pending for row in tx.inbox.pending(session.id)):
+        tx.sessions.set_wake_attempts(session.id, 0)
 
 
 def resume(unit: Unit, session_id: str) -> bool:
@@ -164,7 +164,7 @@ def retry(unit: Unit, session_id: str, message_id: str) -> Admitted:
         raise errors.LifecycleConflict(msg)
     holding.leave(unit, session)
     if claim is None:
-        quiet(tx, session_id)
+        quiet(tx, session)
     if row.promoted_seq is None:
         unit.append(events.PromptRetried(session_id=session_id, message_id=message_id))
         return Admitted(receipt_of(tx, session_id, message_id), ring=True)

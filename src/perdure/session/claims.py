@@ -150,7 +150,8 @@ class Claims:
             now=unit.now,
             expires_at=unit.now + self.lease_ms,
         )
-        if recovery := tx.recoveries.waiting(session_id):
+        continued = any(one.continuation for one in waiting)
+        if continued and (recovery := tx.recoveries.waiting(session_id)):
             tx.recoveries.add_attempt(recovery.execution_id)
         return Taken(tx.sessions.add_wake_attempt(session_id), session)
 

@@ -18,7 +18,7 @@ from perdure.store import port
 def waiting(tx: port.Tx, session_id: str, now: int) -> list[inbox.Waiting]:
     """What waits in a session, in admission order."""
     pending = tx.inbox.pending(session_id)
-    recovery = tx.recoveries.waiting(session_id) if pending else None
+    recovery = tx.recoveries.waiting(session_id) if any(row.kind == "synthetic" for row in pending) else None
 
     def shape(row: rows.InputRow) -> inbox.Waiting:
         continuation = recovery is not None and recovery.continuation_message_id == row.id
@@ -55,13 +55,19 @@ def promote(unit: Unit, session_id: str, choice: inbox.Choice) -> Promoted:
     return Promoted(tuple(promoted), max((row.attempt for row in recovered if row), default=0) or 1)
 
 
-def promote_next(unit: Unit, session_id: str) -> Promoted:
+def eligible(unit: Unit, session_id: str) -> inbox.Choice:
+    """With no turn open: what may be promoted now."""
+    return inbox.choose(waiting(unit.tx, session_id, unit.now), turn_open=False)
+
+
+def promote_next(unit: Unit, session_id: str, choice: inbox.Choice) -> Promoted:
     """With no turn open: promote what is eligible, past inputs that cannot be decoded; no ids where nothing is."""
-    while True:
-        choice = inbox.choose(waiting(unit.tx, session_id, unit.now), turn_open=False)
+    while choice.promote:
         promoted = promote(unit, session_id, choice)
-        if promoted.ids or not choice.promote:
+        if promoted.ids:
             return promoted
+        choice = eligible(unit, session_id)
+    return Promoted(())
 
 
 def _promote_one(unit: Unit, session_id: str, message_id: str) -> bool:

@@ -51,7 +51,7 @@ class Events:
     the two tables.
     """
 
-    __slots__ = ("_c", "_last", "_moved", "_q", "_waiting", "appended", "positions")
+    __slots__ = ("_c", "_moved", "_q", "_waiting", "appended", "positions", "taken")
 
     def __init__(self, statements: Any, connection: Any) -> None:
         """Bind to a connection."""
@@ -61,7 +61,8 @@ class Events:
     def begin(self) -> None:
         """A unit begins, whatever became of the one before."""
         self._waiting: list[EventRow] = []
-        self._last: dict[str, int] = {}
+        # First and last number this unit took in each aggregate.
+        self.taken: dict[str, tuple[int, int]] = {}
         self._moved: dict[str, int] = {}
         self.positions: list[int] = []
         # The unit's first event: by it a store tells whether a commit it got no answer to took place.
@@ -72,7 +73,6 @@ class Events:
         for aggregate_id, seq in self._moved.items():
             self._q.sequence_move(self._c, aggregate_id=aggregate_id, seq=seq)
         self._moved.clear()
-        self._last.clear()
         if not self._waiting:
             return
         rows, self._waiting = self._waiting, []
@@ -90,12 +90,13 @@ class Events:
 
     def next_seq(self, aggregate_id: str) -> int:
         """Lock (or insert) the aggregate's sequence row and take the next number, 0 for a new aggregate."""
-        taken = self._last.get(aggregate_id)
+        taken = self.taken.get(aggregate_id)
         if taken is None:
             seq: int = self._q.sequence_next(self._c, aggregate_id=aggregate_id)
+            self.taken[aggregate_id] = seq, seq
         else:
-            seq = self._moved[aggregate_id] = taken + 1
-        self._last[aggregate_id] = seq
+            seq = self._moved[aggregate_id] = taken[1] + 1
+            self.taken[aggregate_id] = taken[0], seq
         return seq
 
     def lock(self, aggregate_id: str) -> int:
@@ -113,6 +114,7 @@ class Events:
     def put_sequence(self, aggregate_id: str, seq: int, owner_id: str | None) -> None:
         """Set number and owner."""
         self.flush()
+        self.taken.pop(aggregate_id, None)
         self._q.sequence_put(self._c, aggregate_id=aggregate_id, seq=seq, owner_id=owner_id)
 
     def own(self, aggregate_id: str, owner_id: str) -> None:
@@ -171,5 +173,6 @@ class Events:
     def remove(self, aggregate_id: str) -> None:
         """Delete the sequence row, then the events."""
         self.flush()
+        self.taken.pop(aggregate_id, None)
         self._q.sequence_delete(self._c, aggregate_id=aggregate_id)
         self._q.event_delete(self._c, aggregate_id=aggregate_id)

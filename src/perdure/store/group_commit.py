@@ -3,12 +3,12 @@
 Lives here: `Committer`, which runs units on the one writing connection, and what it does when a commit goes wrong. Not here:
 threads, queues and futures (`sqlite_threads.py`).
 
-A unit that raises rolls back its own savepoint; its exception stands once the commit does, for it may have judged by rows of
-members that have to run again. Where another process is in the way, all members run again until their deadline. Where the disk
-fails (a failed COMMIT, or a transaction that vanished under a unit), each member runs again, now by itself, so that one which
-fills the disk fails alone; a second failure is its own and reaches its caller. A COMMIT that raised may have happened: another
-connection is opened, and the ids of the members' first events tell. Units that append no event may run twice by the port's
-contract.
+A unit that raises rolls back its own savepoint (the first of them the transaction); its exception stands once the commit does,
+for it may have judged by rows of members that have to run again. Where another process is in the way, all members run again
+until their deadline. Where the disk fails (a failed COMMIT, or a transaction that vanished under a unit), each member runs
+again, now by itself, so that one which fills the disk fails alone; a second failure is its own and reaches its caller. A COMMIT
+that raised may have happened: another connection is opened, and the ids of the members' first events tell. Units that append no
+event may run twice by the port's contract.
 """
 
 from __future__ import annotations
@@ -79,33 +79,33 @@ class Committer:
         try:
             for unit in units:
                 members.append(unit)
-                self._run(unit, first=len(members) == 1)
-            if self._probe:
-                self._probe("before_commit")
-            committing = True
-            self._sql.execute("COMMIT")
+                self._run(unit)
+            if self._sql.in_transaction:  # unless all of them failed
+                if self._probe:
+                    self._probe("before_commit")
+                committing = True
+                self._sql.execute("COMMIT")
+                if self._probe:
+                    self._probe("after_commit")
         except BaseException as error:  # noqa: BLE001 - the members hear of it, and the writer lives on
             self._undo(members, error, committing=committing)
             return members
         for unit in members:
             unit.settled = True
-        if self._probe:
-            self._probe("after_commit")
         return members
 
-    def _run(self, unit: Unit, *, first: bool) -> None:
+    def _run(self, unit: Unit) -> None:
         """One member. Raises only what concerns all of them."""
         sql, tx = self._sql, self._tx
-        if first:
-            sql.execute("BEGIN IMMEDIATE")
-            if self._probe:
-                self._probe("begin")
-        sql.execute("SAVEPOINT unit")
+        first = not sql.in_transaction  # the transaction is its savepoint
+        sql.execute("BEGIN IMMEDIATE" if first else "SAVEPOINT unit")
+        if first and self._probe:
+            self._probe("begin")
         tx.begin()
         unit.result = unit.error = unit.appended = None
         try:
             unit.result = unit.work(tx)
-            tx.flush()
+            tx.end()
             # A deferred reference is judged at COMMIT, which would fail all members for one unit's fault.
             if sql.status(apsw.SQLITE_DBSTATUS_DEFERRED_FKS)[0]:
                 msg = "The unit leaves a reference without its row"
@@ -115,11 +115,13 @@ class Committer:
                 raise _Vanished from error
             if isinstance(error, driver.BUSY):
                 raise
-            sql.execute("ROLLBACK TO unit")
+            tx.forget()
+            sql.execute("ROLLBACK" if first else "ROLLBACK TO unit")
             unit.error = driver.translated(error)
         else:
             unit.appended = tx.events.appended
-        sql.execute("RELEASE unit")
+        if not first:
+            sql.execute("RELEASE unit")
         if self._probe:
             self._probe("unit")
 
@@ -128,6 +130,7 @@ class Committer:
     def _undo(self, members: list[Unit], error: BaseException, *, committing: bool) -> None:
         """Leave nothing of an attempt behind, and see to it that each member is settled or can run again."""
         error = error.__cause__ if isinstance(error, _Vanished) and error.__cause__ else error
+        self._tx.forget()
         with suppress(apsw.Error):
             if self._sql.in_transaction:
                 self._sql.execute("ROLLBACK")

@@ -2,7 +2,8 @@
 message.
 
 A unit changes the newest assistant of one session again and again. What it knows of that one is kept while the unit runs, and
-what it changed is written once: when the unit ends (`flush`), or before anything else is asked of the rows.
+what it changed is written once: when the unit ends (`flush`), or before anything else is asked of the rows. What it knows then
+serves the next unit too, as long as the session's sequence says that nothing else happened to it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from typing import Any
 
 from perdure import errors
 from perdure.core import codec, messages
+from perdure.store.events import Events
+
+KEPT = 256
 
 _Key = tuple[messages.PartKind, str]
 _Placed = tuple[int, messages.Part]
@@ -26,10 +30,11 @@ def _decoded(row: Any) -> messages.Message:
 
 @dataclass(slots=True)
 class _Newest:
-    """The newest assistant of a session as this unit left it; `last` is the last part of each kind and id it asked for."""
+    """The newest assistant of a session as it was left at `seq`; `last` is the last part of each kind and id asked for."""
 
     session_id: str
     message: messages.Assistant | None
+    seq: int = -1
     changed: bool = False
     last: dict[_Key, _Placed | None] = field(default_factory=dict[_Key, "_Placed | None"])
     parts: dict[int, messages.Part] = field(default_factory=dict[int, messages.Part])
@@ -39,12 +44,13 @@ class _Newest:
 class Messages:
     """Verbs on messages and parts. Raises `MessageUndecodable` for a row that cannot be read."""
 
-    __slots__ = ("_c", "_newest", "_q")
+    __slots__ = ("_c", "_events", "_kept", "_newest", "_q")
 
-    def __init__(self, statements: Any, connection: Any) -> None:
-        """Bind to a connection."""
-        self._q, self._c = statements, connection
+    def __init__(self, statements: Any, connection: Any, events: Events) -> None:
+        """Bind to a connection; `events` tells which numbers a unit took."""
+        self._q, self._c, self._events = statements, connection, events
         self.begin()
+        self.forget()
 
     def begin(self) -> None:
         """A unit begins, whatever became of the one before."""
@@ -62,10 +68,36 @@ class Messages:
             self._write(newest.session_id, newest.message.id, ordinal, part)
         newest.parts.clear()
 
+    def keep(self) -> None:
+        """The unit ended: what it knows serves until something else happens to the session."""
+        for session_id, (first, last) in self._events.taken.items():
+            newest = self._newest if self._newest and self._newest.session_id == session_id else None
+            newest = newest or self._at(session_id, first - 1)
+            if newest is None:
+                continue
+            newest.seq = last
+            if newest.message is None or newest.message.time.completed is not None:
+                newest.last.clear()
+            self._kept[session_id] = newest
+        while len(self._kept) > KEPT:
+            del self._kept[next(iter(self._kept))]
+
+    def forget(self) -> None:
+        """Units that ended may have been rolled back."""
+        self._kept: dict[str, _Newest] = {}
+
+    def _at(self, session_id: str, seq: int) -> _Newest | None:
+        """What is kept of a session, if it was left at that number."""
+        kept = self._kept.pop(session_id, None)
+        return kept if kept and kept.seq == seq else None
+
     def _of(self, session_id: str) -> _Newest:
         """The newest assistant of a session, looked up once."""
         if self._newest is None or self._newest.session_id != session_id:
             self.flush()
+            taken = self._events.taken.get(session_id)
+            self._newest = self._at(session_id, taken[0] - 1) if taken else None
+        if self._newest is None:
             row = self._q.message_newest(self._c, session_id=session_id, type="assistant")
             message = _decoded(row) if row else None
             self._newest = _Newest(session_id, message if isinstance(message, messages.Assistant) else None)
@@ -91,6 +123,7 @@ class Messages:
         )
         if inserted is not None and isinstance(message, messages.Assistant):
             self.flush()
+            self._kept.pop(session_id, None)
             self._newest = _Newest(session_id, message, next_ordinal=0)
         return inserted is not None
 

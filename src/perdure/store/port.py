@@ -46,7 +46,7 @@ class Tx:
         """Bind every group to a connection; made once a connection, used for each of its units."""
         self.events = Events(statements, connection)
         self.sessions = Sessions(statements, connection)
-        self.messages = Messages(statements, connection)
+        self.messages = Messages(statements, connection, self.events)
         self.inbox = Inbox(statements, connection)
         self.claims = Claims(statements, connection)
         self.recoveries = Recoveries(statements, connection)
@@ -56,14 +56,23 @@ class Tx:
         self.upkeep = Upkeep(statements, connection)
 
     def begin(self) -> None:
-        """Forget the unit before, which may have failed."""
+        """A unit begins, whatever became of the one before."""
         self.events.begin()
         self.messages.begin()
 
     def flush(self) -> None:
-        """Write what the unit still keeps; a unit is over only then. Raises `InvalidDurableEvent`."""
+        """Write what the unit still keeps. Raises `InvalidDurableEvent` for an event id that is in the log already."""
         self.messages.flush()
         self.events.flush()
+
+    def end(self) -> None:
+        """The unit did what it wanted to: write what it keeps, and remember what the next may need. Raises as `flush`."""
+        self.flush()
+        self.messages.keep()
+
+    def forget(self) -> None:
+        """What is remembered of units before may have been rolled back."""
+        self.messages.forget()
 
 
 class Store(Protocol):

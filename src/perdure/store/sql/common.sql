@@ -258,10 +258,10 @@ SELECT id, session_id, kind, prompt, delivery, admitted_delivery, time_created, 
 FROM session_input WHERE retried_by = :retry_id;
 
 -- name: input_pending(session_id)
--- Inputs not promoted and not settled, in admission order.
+-- Inputs not promoted and not settled, in admission order. The + keeps SQLite on the index of the unsettled, which is in order.
 SELECT id, session_id, kind, prompt, delivery, admitted_delivery, time_created, admitted_seq, promoted_seq, wake_pending,
        execution_requests, retries, retried_by, outcome, error, settled_seq, usage
-FROM session_input WHERE session_id = :session_id AND outcome IS NULL AND promoted_seq IS NULL ORDER BY admitted_seq;
+FROM session_input WHERE session_id = :session_id AND outcome IS NULL AND +promoted_seq IS NULL ORDER BY admitted_seq;
 
 -- name: input_running(session_id)
 -- Ids of inputs whose turn is open: promoted and not settled, a prompt that waits for its retry input excepted.

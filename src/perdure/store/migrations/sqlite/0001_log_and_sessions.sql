@@ -75,8 +75,6 @@ CREATE TABLE session_message (
     UNIQUE (session_id, seq)
 );
 CREATE INDEX session_message_by_type ON session_message (session_id, type, seq);
-CREATE INDEX session_message_by_session_time ON session_message (session_id, time_created, id);
-CREATE INDEX session_message_by_time ON session_message (time_created);
 
 -- part_id: the call id of a tool part, else the text or reasoning id; a call id may come twice in one message, the last one counts.
 CREATE TABLE session_part (
@@ -116,7 +114,6 @@ CREATE TABLE session_input (
     CHECK ((outcome IS NULL) = (settled_seq IS NULL)),
     CHECK (wake_pending = 0 OR (promoted_seq IS NULL AND outcome IS NULL))
 );
-CREATE INDEX session_input_by_delivery ON session_input (session_id, promoted_seq, delivery, admitted_seq);
 CREATE INDEX session_input_unsettled ON session_input (session_id, admitted_seq) WHERE outcome IS NULL;
 CREATE INDEX session_input_by_wake ON session_input (wake_pending, promoted_seq, session_id);
 
@@ -135,7 +132,6 @@ CREATE TABLE session_execution (
     recovery_attempts    INTEGER NOT NULL DEFAULT 0,
     recovery_not_before  INTEGER
 ) WITHOUT ROWID;
-CREATE INDEX session_execution_by_owner ON session_execution (owner_id);
 CREATE INDEX session_execution_by_expiry ON session_execution (expires_at);
 
 CREATE TABLE session_recovery (
