@@ -95,7 +95,7 @@ async def manual(parts: Parts, held: claims.Held, message_id: str) -> None:
         ready, model, name = choose_agent(parts, session.agent, session.model)
         turn = Turn(parts, held, ready, model, name, parts.mint("msg"), session, compaction_id=message_id)
         summary = await _summarise(turn, message_id)
-    except (errors.UnknownAgent, errors.UnknownModel) as error:
+    except (errors.UnknownAgent, errors.UnknownModel, errors.ConfigError) as error:
         summary = _failed(held.session_id, message_id, messages.Failure(error.type, str(error)))
     ending = endings.Ending(held, parts.claims.next_id())
 
