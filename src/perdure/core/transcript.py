@@ -145,18 +145,21 @@ class Builder:
     def freeze(self) -> Transcript:
         """The transcript so far; the builder may go on. Put together only where messages changed since the last time."""
         if self._whole is None:
-            self._thaw(None)
+            self._gather()
             self._whole = tuple(self._messages.values())
         return Transcript(self._whole, self.seq)
 
-    def _thaw(self, message_id: str | None) -> list[messages.Part]:
-        """The parts of that message, for changing; those of the message before it are put together again."""
+    def _thaw(self, message_id: str) -> list[messages.Part]:
+        """The parts of that message, for changing."""
         if message_id != self._thawed:
-            was = None if self._thawed is None else self._messages.get(self._thawed)
-            if isinstance(was, messages.Assistant):
-                self._messages[was.id] = replace(was, parts=tuple(self._parts))
-            now = None if message_id is None else self._messages.get(message_id)
-            self._thawed = message_id
+            self._gather()
+            now, self._thawed = self._messages.get(message_id), message_id
             self._parts = [*now.parts] if isinstance(now, messages.Assistant) else []
             self._last = {messages.part_key(part): ordinal for ordinal, part in enumerate(self._parts)}
         return self._parts
+
+    def _gather(self) -> None:
+        """Put the message that was taken apart together again; its parts may go on changing."""
+        was, parts = self._messages.get(self._thawed or ""), tuple(self._parts)
+        if isinstance(was, messages.Assistant) and was.parts != parts:
+            self._messages[was.id] = replace(was, parts=parts)
