@@ -146,6 +146,8 @@ def _connect(place: Place) -> driver.Connection:
         connection = bare(os.fspath(place.path), flags, place.vfs)
     except apsw.Error as error:
         raise unusable(place.path, error) from error
+    # A plan does not depend on what is bound: else every statement that a partial index might serve is planned at each call.
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     wait_for_others(connection, place.busy_timeout_ms)
     return connection
 
