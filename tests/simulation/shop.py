@@ -6,6 +6,7 @@ the client does each thing of its plan at its time, again where it never heard t
 
 import asyncio
 import copy
+import hashlib
 import random
 from collections import Counter
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ class Outside:
     requests: list[request.Request] = field(default_factory=list)
     asked: Counter = field(default_factory=Counter)
     heard: set[str] = field(default_factory=set)
+    violations: list[str] = field(default_factory=list)
 
 
 def tools(outside):
@@ -298,6 +300,14 @@ def agent(outside, reply):
 # -- a scenario ---------------------------------------------------------------------------------------------------------------
 
 
+def pages(log):
+    """What a write-ahead log says of which page, without the salt that SQLite draws for each file and its checksums."""
+    size = int.from_bytes(log[8:12], "big")
+    for at in range(32, len(log), 24 + size):
+        yield log[at : at + 8]
+        yield log[at + 24 : at + 24 + size]
+
+
 class Story:
     """One chapter, or all, through as many lives as it takes (`simulator_walk.Scenario`)."""
 
@@ -309,6 +319,7 @@ class Story:
     def agents(self):
         def reply(asked):
             self.outside.requests.append(asked)
+            self.outside.violations += pairing.problems(openai_request.body(asked)["messages"])
             return answer(self.outside, asked)
 
         return [agent(self.outside, reply)]
@@ -328,6 +339,7 @@ class Story:
             list(self.outside.requests),
             Counter(self.outside.asked),
             set(self.outside.heard),
+            list(self.outside.violations),
         )
         other.simulation = self.simulation.fork()
         other.simulation.agents = other.agents
@@ -335,6 +347,17 @@ class Story:
 
     def remove(self):
         self.simulation.remove()
+
+    def state(self):
+        """The pages as they lie there, the time, and all that is outside; what only grows by its length."""
+        path = self.simulation.path
+        log = path.with_name(path.name + simulator.WAL)
+        digest = hashlib.sha256(path.read_bytes())
+        for part in pages(log.read_bytes() if log.exists() else b""):
+            digest.update(part)
+        known = self.outside
+        lengths = len(known.effects), len(known.requests)
+        return digest.digest(), self.simulation.now_ms, lengths, dict(known.asked), frozenset(known.heard)
 
     def look(self, work):
         """Open the file as it lies there, in a copy, and look."""
@@ -371,8 +394,7 @@ class Story:
             wrong += invariants.outside(found, self.outside.effects, self.outside.requests)
             if at_rest and found.session and not wrong:
                 await rebuild.rebuild(log, SESSION)  # which refuses rows that are not what the log says
-            for asked in self.outside.requests:
-                wrong += [f"MSG-9 {one}" for one in pairing.problems(openai_request.body(asked)["messages"])]
+            wrong += [f"MSG-9 {one}" for one in self.outside.violations]
             return [*wrong, *self.simulation.trace, invariants.story(found)] if wrong else []
 
         return self.look(work)

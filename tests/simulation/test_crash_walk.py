@@ -1,11 +1,13 @@
 """Every death of every chapter: before and after each commit, and again before and after each commit of what follows.
 
 The points are counted, not listed (`perdure.testing.simulator_walk`), and said aloud. The default suite dies at every edge
-of each chapter and at some pairs; `make soak` dies at all pairs, and at every edge of all chapters in one session.
+of each chapter and at some pairs; `make soak` dies at all pairs of each, and at every edge of all chapters in one session;
+`make crash` dies at all pairs of those, on all cores.
 """
 
 import pytest
 import shop
+import walking
 
 from perdure.core import events
 from perdure.testing import simulator_walk
@@ -81,3 +83,11 @@ def test_all_chapters_in_one_session_survive_a_death_at_any_edge(place, says):
     """REC-2, REC-10, MSG-1: the whole conversation, with everything that came before in its rows."""
     walked = walk(place, "all chapters", says, pair_step=50)
     assert walked.points > 150
+
+
+@pytest.mark.walk
+def test_all_chapters_in_one_session_survive_any_two_deaths(place, says):
+    """REC-2, REC-10, MSG-1, MSG-9: every edge of the whole conversation, and for each every edge of what follows."""
+    walked = walking.complete(place, says)
+    assert walked.failures == [], "\n\n".join(walked.failures)
+    assert walked.pairs > 10_000

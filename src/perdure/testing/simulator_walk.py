@@ -3,6 +3,9 @@
 Lives here: counting the deaths there are to die, and dying each of them. Not here: what a scenario does, and what must
 hold after it: both are the caller's. The points are found by counting, never named: a death that no longer comes is the
 end of the walk, so a commit that is added to the engine is walked without anybody writing it down.
+
+A death right after a commit and one right before the next often leave the very same: the same file at the same time, and
+the same outside. What follows is then the same too, so it is lived once and counted twice.
 """
 
 from __future__ import annotations
@@ -26,6 +29,10 @@ class Scenario(Protocol):
         """The same once more, all that is outside included."""
         ...
 
+    def state(self) -> object:
+        """What a death left, to compare: where two are equal, whatever follows is."""
+        ...
+
     def problems(self, *, at_rest: bool) -> list[str]:
         """What does not hold now: after a death, or when all is over."""
         ...
@@ -37,55 +44,86 @@ class Scenario(Protocol):
 
 @dataclass
 class Walked:
-    """How far a walk came: deaths of the first life, deaths of the life after it, and what did not hold after which."""
+    """How far a walk came: deaths of the first life, deaths of the life after it, how many pairs were not lived on since
+    they left the same as the ones before, and what did not hold after which.
+    """
 
     points: int = 0
     pairs: int = 0
+    alike: int = 0
     failures: list[str] = field(default_factory=list[str])
 
     def __str__(self) -> str:
         """In one line."""
-        return f"{self.points} crash points and {self.pairs} pairs walked, {len(self.failures)} failures"
+        alike = f" ({self.alike} of them left exactly what the pair before had left)" if self.alike else ""
+        return f"{self.points} crash points and {self.pairs} pairs walked{alike}, {len(self.failures)} failures"
+
+    def add(self, other: Walked) -> None:
+        """Count what another walk of the same came past."""
+        self.points += other.points
+        self.pairs += other.pairs
+        self.alike += other.alike
+        self.failures += other.failures
 
 
 def walk(
-    make: Callable[[], Scenario], *, step: int = 1, pair_step: int | None = None, enough: int = 5, first: int = 1
+    make: Callable[[], Scenario],
+    *,
+    step: int = 1,
+    pair_step: int | None = None,
+    enough: int = 5,
+    first: int = 1,
+    last: int | None = None,
 ) -> Walked:
-    """Die at every `step`-th edge from `first`, and with `pair_step` at every so-manieth edge of the life after each.
+    """Die at every `step`-th edge from `first` to `last`, and with `pair_step` at every so-manieth edge of the life after
+    each.
 
     Stops early after `enough` failures. A pair's first edge moves on from point to point, so that a stride does not
     leave out the same edges everywhere.
     """
     walked = Walked()
-    for edge in itertools.count(first, step):
+    before: object = None
+    pairs = 0
+    for edge in itertools.count(first, step) if last is None else range(first, last + 1, step):
         one = make()
-        died = one.live(crash_at=edge).died
         try:
-            if not died or len(walked.failures) >= enough:
+            if not one.live(crash_at=edge).died or len(walked.failures) >= enough:
                 return walked
             walked.points += 1
+            state = one.state()
+            if pair_step == 1 and state == before:
+                walked.pairs += pairs
+                walked.alike += pairs
+                continue
+            before = state
             _look(walked, one, f"death {edge}", at_rest=False)
-            seconds = () if pair_step is None else itertools.count(1 + walked.points % pair_step, pair_step)
-            for second in seconds:
-                if not _die_again(walked, one, f"deaths {edge} and {second}", second):
-                    break
+            pairs = 0 if pair_step is None else _die_again(walked, one, edge, pair_step)
             _finish(walked, one, f"death {edge}")
         finally:
             one.remove()
     return walked
 
 
-def _die_again(walked: Walked, one: Scenario, where: str, second: int) -> bool:
-    other = one.fork()
-    try:
-        if not other.live(crash_at=second).died:
-            return False
-        walked.pairs += 1
-        _look(walked, other, where, at_rest=False)
-        _finish(walked, other, where)
-        return True
-    finally:
-        other.remove()
+def _die_again(walked: Walked, one: Scenario, edge: int, pair_step: int) -> int:
+    """Die at every `pair_step`-th edge of the next life; how many there were."""
+    before: object = None
+    for number, second in enumerate(itertools.count(1 + walked.points % pair_step, pair_step)):
+        other = one.fork()
+        try:
+            if not other.live(crash_at=second).died:
+                return number
+            walked.pairs += 1
+            state = other.state()
+            if state == before:
+                walked.alike += 1
+                continue
+            before = state
+            where = f"deaths {edge} and {second}"
+            _look(walked, other, where, at_rest=False)
+            _finish(walked, other, where)
+        finally:
+            other.remove()
+    return 0
 
 
 def _finish(walked: Walked, one: Scenario, where: str) -> None:
