@@ -24,7 +24,7 @@ from perdure.core import sse
 DUE = re.compile(r"@(\d{16})")
 PATIENCE_S = 60
 AT_ONCE = 50
-FAT = 24
+FAT = 64
 """Long texts in the history that stalled readers ask for."""
 
 

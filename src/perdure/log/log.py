@@ -27,6 +27,9 @@ from perdure.store import port
 T = TypeVar("T")
 D = TypeVar("D")
 PAGE = 512
+FIRST = 16
+BYTES = 256 * 1024
+"""About how much of a history a reader has in memory, however large its events are and however slowly it takes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +213,9 @@ class Log:
         self, aggregate_id: str, after: int, end: int, page: int
     ) -> AsyncGenerator[events.Recorded[Any], None]:
         """Facts from the database after `after`, to `end`."""
+        size = _Size(page)
         while after < end:
-            limit = min(page, end - after)
+            limit = min(size.rows, end - after)
             found = await self.store.read(
                 lambda tx, after=after, limit=limit: tx.events.page(aggregate_id, after, limit)
             )
@@ -220,6 +224,7 @@ class Log:
             if len(found) < limit:
                 return  # removed meanwhile
             after = found[-1].seq
+            size.learn(found)
 
     async def _tail(
         self, follower: live.Follower, aggregate_id: str, cursor: int, page: int
@@ -276,18 +281,20 @@ class Log:
             end = await self.last_position()
             if after > end:
                 raise errors.CursorBeyondEnd(after, end)
-            cursor, synced = after, False
+            cursor, synced, size = after, False, _Size(page)
             while True:
                 follower.buffer.clear()
                 follower.reread = False
-                found = await self.store.read(lambda tx, cursor=cursor: tx.events.feed(cursor, page))
+                limit = size.rows
+                found = await self.store.read(lambda tx, cursor=cursor, limit=limit: tx.events.feed(cursor, limit))
                 for row in found:
                     if row.position > end and not synced:
                         synced = True
                         yield Synced(end)
                     cursor = row.position
                     yield self.recorded(row)
-                if len(found) == page:
+                if len(found) == limit:
+                    size.learn(found)
                     continue
                 if not synced:
                     synced = True
@@ -300,6 +307,22 @@ class Log:
     async def last_position(self) -> int:
         """The newest commit position ever given, 0 for a new log."""
         return await self.store.read(lambda tx: tx.events.last_position())
+
+
+class _Size:
+    """How many rows the next page of a history has: few at first, then as many as the last ones say are small enough."""
+
+    __slots__ = ("_most", "rows")
+
+    def __init__(self, most: int) -> None:
+        """At most that many."""
+        self._most = most
+        self.rows = min(FIRST, most)
+
+    def learn(self, found: Sequence[rows.EventRow]) -> None:
+        """Measure a page."""
+        measured = sum(len(row.data) for row in found)
+        self.rows = min(max(BYTES * len(found) // max(measured, 1), 1), self._most)
 
 
 async def _announced_after(follower: live.Follower, cursor: int) -> AsyncGenerator[events.Recorded[Any], None]:
