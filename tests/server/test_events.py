@@ -162,7 +162,7 @@ async def test_open_streams_and_waits_end_when_the_server_stops(served):
         await reader.until("synced")
         await feed.until("synced")
         entered = asyncio.Event()
-        served.perdure.engine.log.follow = telling(served.perdure.engine.log.follow, entered)
+        served.perdure.engine.log.changes = telling(served.perdure.engine.log.changes, entered)
         body = {"message_id": "p", "timeout": 600}
         waiting = asyncio.create_task(served.client.post("/v1/sessions/s/wait", json=body))
         await asyncio.wait_for(entered.wait(), 5)
