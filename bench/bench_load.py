@@ -164,7 +164,7 @@ def at_the_signal() -> list[Row]:
         headers = {"Authorization": f"Bearer {server.token}", "Accept": "text/event-stream"}
         url = f"http://{server.host}:{server.port}"
         with httpx2.Client(base_url=url, headers=headers, timeout=10, trust_env=False) as http, ExitStack() as open_now:
-            asked = {"speaks": f"speak {LIMIT_S} 0", "calls": "tools", "long": "fill 96"}
+            asked = {"speaks": f"speak {LIMIT_S} 0", "calls": "tools", "long": "fill 64 65536"}
             for name, text in asked.items():
                 http.post("/v1/sessions", json={"id": name}).raise_for_status()
                 http.post(f"/v1/sessions/{name}/prompts", json={"text": text}).raise_for_status()

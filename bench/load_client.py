@@ -24,8 +24,8 @@ from perdure.core import sse
 DUE = re.compile(r"@(\d{16})")
 PATIENCE_S = 60
 AT_ONCE = 50
-FAT = 64
-"""Long texts in the history that stalled readers ask for."""
+FAT, LONG = 64, 64 * 1024
+"""How many texts of which length in the history that stalled readers ask for."""
 
 
 class Delta(msgspec.Struct):
@@ -156,7 +156,7 @@ class Load:
 
     async def create(self, name: str, parts: int) -> None:
         await self.post("", id=name)
-        receipt = await self.post(f"/{name}/prompts", text=f"fill {parts}")
+        receipt = await self.post(f"/{name}/prompts", text=f"fill {parts} {LONG}")
         await self.post(f"/{name}/wait", message_id=receipt["id"], timeout=PATIENCE_S)
 
     async def connect(self, name: str) -> None:

@@ -2,7 +2,8 @@
 
 `python -m bench.load_server …` takes what `perdure serve` takes; with BENCH_PROFILE it writes there where its CPU went.
 What the model is to do stands in the prompt: `speak SECONDS PHASE` is a burst of words every tenth of a second, each burst
-with the time at which it was due in front; `fill PARTS` is as many long texts at once; `tools` calls two that never end.
+with the time at which it was due in front; `fill PARTS SIZE` is as many texts of that length at once; `tools` calls two that
+never end.
 """
 
 import asyncio
@@ -20,7 +21,6 @@ from perdure.models import port
 
 BURST_S = 0.1
 WORDS = ("and ", "then ", "some ", "words ")
-LONG = 64 * 1024
 
 
 @tool(effect="write")
@@ -54,7 +54,7 @@ class Speaker:
         elif verb == "fill":
             for number in range(int(how[0])):
                 yield port.TextStart(f"t{number}")
-                yield port.TextDelta(f"t{number}", "x" * LONG)
+                yield port.TextDelta(f"t{number}", "x" * int(how[1]))
                 yield port.TextEnd(f"t{number}")
         else:
             for name in ("stubborn", "deaf"):

@@ -1,8 +1,9 @@
 """The active transcript in memory.
 
 Lives here: `Histories`, a bounded store of transcripts of sessions that were active lately, brought up to date from the
-log's tail instead of being read again, so that a turn costs the same however long its session is. Not here: what the
-model is shown (`core/request.py`).
+log's tail instead of being read again, so that a turn costs the same however long its session is. What is kept of idle
+sessions is bounded by its size, so that a few huge ones fill no memory. Not here: what the model is shown
+(`core/request.py`).
 """
 
 from __future__ import annotations
@@ -18,15 +19,20 @@ from perdure.store import port
 
 T = TypeVar("T")
 PAGE = 500
+KEEP = 16 * 2**20
+EACH = 48
+"""What a value weighs beside its characters."""
 
 
 class Histories:
-    """Transcripts of the sessions that are busy, and of at most `keep` that were lately."""
+    """Transcripts of the sessions that are busy, and of those that were lately up to a weight of `keep` characters."""
 
-    def __init__(self, log: Log, *, keep: int = 64) -> None:
+    def __init__(self, log: Log, *, keep: int = KEEP) -> None:
         """Read through `log`."""
         self._log, self._keep = log, keep
         self._held: OrderedDict[str, transcript.Builder] = OrderedDict()
+        self._weights: dict[str, int] = {}
+        self._total = 0
         self._busy: set[str] = set()
         self._behind: set[str] = set()
         self._derived: dict[str, dict[Callable[[], Any], Any]] = {}
@@ -52,13 +58,17 @@ class Histories:
         """The session's transcript as it is now."""
         held = self._held.get(session_id)
         if held is None:
-            held = transcript.Builder(await self._log.store.read(lambda tx: read(tx, session_id)))
+            found = await self._log.store.read(lambda tx: read(tx, session_id))
+            held = transcript.Builder(found)
+            self._weigh(session_id, found.messages)
         else:
             while missed := await self._log.read(session_id, held.seq):
                 for recorded in missed:
                     held.apply(recorded)
+                    self._weigh(session_id, recorded.data)
         self._behind.discard(session_id)
         self._keep_it(session_id, held)
+        self._trim()
         return held.freeze()
 
     def apply(self, session_id: str, recorded: Iterable[events.Recorded[Any]]) -> None:
@@ -71,6 +81,7 @@ class Histories:
         for event in recorded:
             if event.seq == held.seq + 1:
                 held.apply(event)
+                self._weigh(session_id, event.data)
             elif event.seq > held.seq:
                 self._behind.add(session_id)
         self._keep_it(session_id, held)
@@ -83,20 +94,49 @@ class Histories:
     def drop(self, session_id: str) -> None:
         """Forget a session."""
         self._held.pop(session_id, None)
+        self._total -= self._weights.pop(session_id, 0)
         self._behind.discard(session_id)
         self._derived.pop(session_id, None)
 
     def _keep_it(self, session_id: str, held: transcript.Builder) -> None:
         self._held[session_id] = held
         self._held.move_to_end(session_id)
-        self._trim()
+
+    def _weigh(self, session_id: str, more: object) -> None:
+        """Count what came to a session: for a fact, no less than what the transcript has of it."""
+        added = weight(more)
+        self._weights[session_id] = self._weights.get(session_id, 0) + added
+        self._total += added
 
     def _trim(self) -> None:
         """Drop what was not used for longest, the busy ones excepted."""
-        idle = len(self._held) - len(self._busy)
-        if idle > self._keep:
-            for session_id in [one for one in self._held if one not in self._busy][: idle - self._keep]:
-                self.drop(session_id)
+        idle = self._total - sum(self._weights.get(one, 0) for one in self._busy)
+        if idle <= self._keep:
+            return
+        for session_id in [one for one in self._held if one not in self._busy]:
+            idle -= self._weights[session_id]
+            self.drop(session_id)
+            if idle <= self._keep:
+                return
+
+
+def weight(value: object) -> int:
+    """About how many characters a value takes in memory, however it is nested."""
+    found, waiting = 0, [value]
+    while waiting:
+        one: Any = waiting.pop()
+        if one is None:
+            continue
+        found += EACH
+        if isinstance(one, str):
+            found += len(one)
+        elif isinstance(one, dict):
+            waiting += [*one.keys(), *one.values()]
+        elif isinstance(one, list | tuple):
+            waiting += one
+        elif fields := getattr(one, "__dataclass_fields__", None):
+            waiting += [getattr(one, name) for name in fields]
+    return found
 
 
 def read(tx: port.Tx, session_id: str) -> transcript.Transcript:
