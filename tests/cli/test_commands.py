@@ -153,6 +153,17 @@ def test_sessions_show_and_tail_say_what_there_is_to_people_and_to_programs(ask)
     assert only(ask("interrupt", "s1")) == "there was nothing to interrupt\n"
 
 
+def test_what_a_prompt_and_each_request_used_is_told_to_people_and_to_programs_run_7_run_8(ask):
+    last = only(ask("run", "first", *MODEL, "--session", "s1", "--json")).splitlines()[-1]
+    used = json.loads(last)["receipt"]["usage"]
+    assert used["tokens"]["input"] > 0
+    told = json.loads(only(ask("show", "s1", "--json", "--attempts")))
+    assert [(one["outcome"], one["usage"]) for one in told["attempts"]] == [("succeeded", used)]
+    assert told["session"]["usage"] == used
+    assert "attempt 1" in only(ask("show", "s1", "--attempts"))
+    assert "attempts" not in json.loads(only(ask("show", "s1", "--json")))
+
+
 def test_an_idle_look_takes_no_turn_away_and_a_prompt_is_stored_for_whoever_serves(ask, provider):
     provider.script(script.Rule(reply=(script.Hang("never"),), times=1))
     only(ask("run", "hi", *MODEL, "--session", "s", "--timeout", "0.1"), 6)

@@ -11,7 +11,19 @@ from perdure.client import Client, ServerUnreachable, problems
 from perdure.core import events, messages
 
 # What differs between two runs of anything, and the rows' own columns that no wire carries.
-RUNS = {"time", "time_created", "time_updated", "since", "until", "owner", "execution_id", "id", "prompt_id"}
+RUNS = {
+    "time",
+    "time_created",
+    "time_ended",
+    "message_id",
+    "time_updated",
+    "since",
+    "until",
+    "owner",
+    "execution_id",
+    "id",
+    "prompt_id",
+}
 ROWS = {"held", "parked", "deleting", "wake_attempts", "execution_purpose", "status", "turn_usage"}
 INPUT_ROWS = {"admitted_delivery", "promoted_seq", "execution_requests", "retries", "retried_by", "outcome"}
 INPUT_ROWS |= {"error", "settled_seq", "usage"}
@@ -66,6 +78,7 @@ async def prompts(app):
     yield told(await session.cancel("p2"))
     yield told(await session.prompt([Part("text", "see"), Part("image", data=b"\x89PNG", mime="image/png")], id="p3"))
     yield told(await session.wait("p3"))
+    yield told(await session.attempts(limit=1)), told(await session.attempts())
     yield [told(one.prompt) for one in await session.messages() if isinstance(one, messages.User)]
 
 

@@ -20,6 +20,23 @@ async def test_a_prompt_is_accepted_with_a_receipt_and_settles(served):
     assert (await served.client.get("/v1/sessions/s/prompts/p")).json() == waited["receipt"]
 
 
+async def test_every_request_and_what_it_used_is_read_by_the_page_run_7_run_8(served):
+    await served.session()
+    for one in ("p", "q"):
+        await served.prompt(id=one)
+        receipt = (await served.settle(one))["receipt"]
+    whole = (await served.client.get("/v1/sessions/s")).json()["usage"]
+    found, after = [], -1
+    while after is not None:
+        page = (await served.client.get("/v1/sessions/s/attempts", params={"after": after, "limit": 1})).json()
+        found += page["data"]
+        after = page.get("next")
+    assert [(one["kind"], one["number"], one["outcome"]) for one in found] == [("step", 1, "succeeded")] * 2
+    assert found[1]["usage"] == receipt["usage"]
+    assert sum(one["usage"]["unknown_cost"] for one in found) == whole["unknown_cost"] == 2
+    assert (await served.client.get("/v1/sessions/none/attempts")).status_code == 404
+
+
 async def test_an_exact_retry_gives_the_receipt_and_another_prompt_a_conflict_in_2(served):
     await served.session()
     first = await served.prompt(id="p", resume=False)

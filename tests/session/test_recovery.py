@@ -154,8 +154,13 @@ TABLE = {
     request_in_flight: ("unknown", ["step.recovered", "usage.recorded", "prompt.admitted"], None, True),
     text_half_written: ("unknown", ["text.ended", "step.recovered", "usage.recorded", "prompt.admitted"], None, True),
     tools_in_flight: ("unknown", ["step.recovered", "usage.recorded", "prompt.admitted"], None, True),
-    auto_compaction: ("unknown", ["compaction.failed", "step.recovered", "prompt.admitted"], None, True),
-    manual_compaction: ("unknown", ["compaction.failed", "execution.ended"], "succeeded", False),
+    auto_compaction: (
+        "unknown",
+        ["compaction.failed", "step.recovered", "usage.recorded", "prompt.admitted"],
+        None,
+        True,
+    ),
+    manual_compaction: ("unknown", ["compaction.failed", "usage.recorded", "execution.ended"], "succeeded", False),
     between_steps: ("continue", ["step.recovered", "prompt.admitted"], None, True),
     last_step_settled: (None, [], "succeeded", False),
 }

@@ -18,7 +18,7 @@ import msgspec
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 
-from perdure.core import codec, events, messages
+from perdure.core import budget, codec, events, messages
 
 WIDTH = 100
 NARROWEST = 6
@@ -147,6 +147,15 @@ def clock(ms: int) -> str:
 def moment(ms: int) -> str:
     """A moment as local date and time."""
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(ms / 1000))
+
+
+def usage(used: messages.Usage) -> str:
+    """Tokens and dollars; what nobody knows is said and not passed over as nothing."""
+    tokens = f"{budget.total(used.tokens)} tokens" + (
+        f" and {used.unknown_tokens} unknown" if used.unknown_tokens else ""
+    )
+    unpriced = f" and {used.unknown_cost} of unknown cost" if used.unknown_cost else ""
+    return f"{tokens}, {money(used.cost)}{unpriced}"
 
 
 def money(micros: int) -> str:

@@ -143,6 +143,10 @@ class Session:
         found = await self._transport.get("/v1/approvals", wire.ApprovalList)
         return [one for one in found.data if one.session_id == self.id]
 
+    async def attempts(self, *, after: int = -1, limit: int = 100) -> answers.AttemptPage:
+        """Requests to providers that began after a seq, and what each used; the page ends between two messages."""
+        return await self._transport.get(f"{self._path}/attempts", answers.AttemptPage, after=after, limit=limit)
+
     async def compact(self) -> str:
         """Summarise the older part of the conversation now; the compaction's id once its start is durable.
 

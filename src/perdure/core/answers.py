@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from perdure.core import events, messages
+from perdure.core.attempts import Attempt
 
 State = Literal["idle", "running", "waiting", "retrying", "recovering", "blocked", "held"]
 
@@ -30,6 +31,14 @@ class Receipt:
     outcome: messages.Outcome | None = None
     error: messages.Failure | None = None
     usage: messages.Usage = field(default_factory=messages.Usage)
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptPage:
+    """Some of a session's requests to providers, in order; `next` is the seq to go on after, where there are more."""
+
+    data: tuple[Attempt, ...] = ()
+    next: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

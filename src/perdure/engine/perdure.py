@@ -16,13 +16,13 @@ from typing import Any, Self
 from perdure import agent as agents
 from perdure import config, errors, ids, pricing
 from perdure.core import events, messages
-from perdure.core.answers import Receipt, Recovery
+from perdure.core.answers import AttemptPage, Receipt, Recovery
 from perdure.engine import parts
 from perdure.engine.engine import Engine, World
 from perdure.engine.parts import Part
 from perdure.log.log import Synced
 from perdure.models import port as models
-from perdure.session import admission, approvals, fork, recoveries, sessions, status
+from perdure.session import admission, approvals, attempts, fork, recoveries, sessions, status
 from perdure.store.approvals import ApprovalRow
 from perdure.store.inbox import InputRow
 from perdure.store.sessions import SessionRow
@@ -321,6 +321,13 @@ class Session:
     async def approvals(self) -> list[ApprovalRow]:
         """Calls of this session that wait for a person. Raises `SessionNotFound`, `SessionGone`."""
         return await self._engine.store.read(lambda tx: tx.approvals.waiting(sessions.get(tx, self.id).id))
+
+    async def attempts(self, *, after: int = -1, limit: int = 100) -> AttemptPage:
+        """Requests to providers that began after a seq, and what each used, read from the log; the page ends between two
+        messages. Raises `SessionNotFound`, `SessionGone`.
+        """
+        log = self._engine.log
+        return await log.store.read(lambda tx: attempts.page(tx, log.registry, self.id, after, limit))
 
     async def compact(self) -> str:
         """Summarise the older part of the conversation now; the compaction's id once its start is durable.

@@ -267,12 +267,7 @@ async def try_again(turn: Turn, failed: step.Failed) -> Turn | None:
 async def _retry(turn: Turn, failed: step.Failed, wait: int) -> Turn | None:
     """Nothing was visible: the same assistant is tried again, at a time that survives a restart."""
     at = turn.parts.clock.now_ms() + wait
-
-    used = [
-        events.UsageRecorded(session_id=turn.session_id, source="step.retried", tokens=fact.tokens, cost=fact.cost)
-        for fact in failed.facts
-        if isinstance(fact, events.StepFailed) and fact.tokens
-    ]
+    failed, used = _used_apart(failed)
 
     def schedule(unit: Unit, claim: rows.ClaimRow) -> None:
         claims.move(unit, claim, "wait", turn.message_id)
@@ -294,12 +289,31 @@ async def _retry(turn: Turn, failed: step.Failed, wait: int) -> Turn | None:
     return await _start_again(turn, failed)
 
 
-async def _start_again(turn: Turn, failed: step.Failed) -> Turn | None:
-    """The next attempt of the same assistant leaves, unless a budget is used up meanwhile."""
+def _used_apart(failed: step.Failed) -> tuple[step.Failed, list[events.UsageRecorded]]:
+    """A failed attempt without what it used, and that apart: it is told at once, and its step may fail later (RUN-8)."""
+    rest: list[Any] = []
+    used: list[events.UsageRecorded] = []
+    for fact in failed.facts:
+        if not isinstance(fact, events.UsageRecorded | events.StepFailed):
+            rest.append(fact)
+            continue
+        if isinstance(fact, events.UsageRecorded) or not (fact.tokens is None and fact.cost is None):
+            one = events.UsageRecorded(
+                session_id=fact.session_id, source="step.retried", tokens=fact.tokens, cost=fact.cost
+            )
+            used.append(one)
+        if isinstance(fact, events.StepFailed):
+            rest.append(dataclasses.replace(fact, tokens=None, cost=None))
+    return dataclasses.replace(failed, facts=tuple(rest)), used
+
+
+async def _start_again(turn: Turn, failed: step.Failed, used: Sequence[events.UsageRecorded] = ()) -> Turn | None:
+    """The next attempt of the same assistant leaves, unless a budget is used up meanwhile. `used` is not durable yet."""
     ending = endings.Ending(turn.held, turn.held.execution_id, turn.held.attempt)
 
     def work(unit: Unit, claim: rows.ClaimRow) -> bool:
         ending.stay()
+        append_all(unit, used)
         turn.session = sessions.get(unit.tx, turn.session_id)
         if spending.reached(unit, turn):
             append_all(unit, failed.facts)
@@ -328,4 +342,6 @@ async def _compact_and_retry(turn: Turn, failed: step.Failed) -> Turn | None:
     if not compaction.cut(request.visible(history), turn.keep):
         return await endings.end(turn, failed.facts, failed.failure)
     turn.overflowed, turn.compaction_id, turn.publisher = True, turn.parts.mint("msg"), None
-    return await _start_again(turn, failed)
+    failed, used = _used_apart(failed)
+    turn.spent = turn.spent.plus(used)
+    return await _start_again(turn, failed, used)

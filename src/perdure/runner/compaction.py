@@ -7,6 +7,7 @@ history as it was.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -138,18 +139,16 @@ async def _summarise(turn: Turn, message_id: str) -> Summary:
         settings=turn.ready.agent.settings,
     )
     recent = visible[cut].id if cut < len(visible) else ""
+    said: list[str] = []
     try:
-        words, finish = await _ask(turn, message_id, asked)
+        finish = await _ask(turn, message_id, asked, said)
     except (errors.ClaimLost, errors.StoreError, claims.Interrupted):
         raise
     except errors.PerdureError as error:
-        return _failed(turn.session_id, message_id, messages.Failure(error.type, str(error)))
-    used = events.UsageRecorded(
-        session_id=turn.session_id,
-        source="compaction",
-        tokens=finish.tokens,
-        cost=finish.cost if finish.cost is not None else _price(turn, finish),
-    )
+        failed = _failed(turn.session_id, message_id, messages.Failure(error.type, str(error)))
+        return dataclasses.replace(failed, facts=(*failed.facts, _lost(turn, "compaction", error, said)))
+    words, cost = "".join(said), spending.cost(turn, finish)
+    used = events.UsageRecorded(session_id=turn.session_id, source="compaction", tokens=finish.tokens, cost=cost)
     if problem := _problem(words, finish):
         failure = messages.Failure("unusable_summary", problem)
         failed = _failed(turn.session_id, message_id, failure)
@@ -169,29 +168,42 @@ def _failed(session_id: str, message_id: str, failure: messages.Failure) -> Summ
     return Summary((events.CompactionFailed(session_id=session_id, message_id=message_id, error=failure),), failure)
 
 
-def _price(turn: Turn, finish: port.Finish) -> int | None:
-    return turn.parts.price(finish.tokens, turn.model_name) if finish.tokens else None
+def _lost(turn: Turn, source: str, error: Exception, said: list[str]) -> events.UsageRecorded:
+    """What a summary request used that failed: nothing where it was refused, else nobody knows."""
+    if spending.refused(error, said=bool(said)):
+        return events.UsageRecorded(session_id=turn.session_id, source=source, tokens=messages.Tokens(), cost=0)
+    return events.UsageRecorded(session_id=turn.session_id, source=source)
 
 
-async def _ask(turn: Turn, message_id: str, asked: request.Request) -> tuple[str, port.Finish]:
-    """The summary and its end, asked for again as a step would be; what an attempt said before it broke is dropped."""
+async def _ask(turn: Turn, message_id: str, asked: request.Request, said: list[str]) -> port.Finish:
+    """Ask for the summary, again as a step would be asked; `said` is its text, that of an attempt that broke is dropped."""
     plan, attempt = retry.chosen(turn.parts.retries, turn.policy.retry), 1
     while True:
         try:
             with telemetry.chat(turn.session_id, turn.model.provider, turn.model.name) as span:
-                words, finish = await _stream(turn, message_id, asked)
+                finish = await _stream(turn, message_id, asked, said)
                 span.used(finish.reason, finish.tokens, finish.cost)
-                return words, finish
+                return finish
         except errors.ModelError as error:
             wait = retry.delay_ms(plan, attempt, error, turn.parts.chance())
             if wait is None:
                 raise
+            used = _lost(turn, "compaction.retried", error, said)
+        await _record(turn, used)
+        said.clear()
         await turn.parts.clock.sleep_ms(wait)
         attempt += 1
 
 
-async def _stream(turn: Turn, message_id: str, asked: request.Request) -> tuple[str, port.Finish]:
-    said: list[str] = []
+async def _record(turn: Turn, used: events.UsageRecorded) -> None:
+    def work(unit: Unit, claim: rows.ClaimRow) -> None:
+        del claim
+        unit.append(used)
+
+    await turn.commit(work)
+
+
+async def _stream(turn: Turn, message_id: str, asked: request.Request, said: list[str]) -> port.Finish:
     offset = 0
     async with aclosing(cast("Any", turn.model.stream(asked))) as stream:
         async for event in cast("AsyncIterator[port.ModelEvent]", stream):
@@ -205,5 +217,5 @@ async def _stream(turn: Turn, message_id: str, asked: request.Request) -> tuple[
                 said.append(delta)
                 offset += len(delta)
             elif isinstance(event, port.Finish):
-                return "".join(said), event
+                return event
     raise errors.ModelError(errors.ModelErrorKind.INCOMPLETE, "The summary's stream ended without its end")

@@ -15,6 +15,7 @@ from typing import Any
 from perdure import errors
 from perdure.core import events, fold, messages
 from perdure.log.unit import Unit
+from perdure.runner import spending
 from perdure.runner.turn import Parts, Turn, append_all
 from perdure.session import claims, promotion, recovery
 from perdure.store import claims as rows
@@ -108,15 +109,14 @@ async def end_interrupted(parts: Parts, held: claims.Held, turn: Turn | None) ->
             return
         owed = turn is not None and claim.assistant_message_id == turn.message_id
         append_all(unit, facts if owed else ())
-        recovery.fail_compaction(unit, session_id)
-        current = recovery.end_parts(unit, session_id)
-        if current:
+        left = recovery.open_request(unit, claim)
+        if left.current:
             step_interrupted = events.StepInterrupted(
-                session_id=session_id, assistant_message_id=current.id, error=recovery.INTERRUPTED
+                session_id=session_id, assistant_message_id=left.current.id, error=recovery.INTERRUPTED
             )
             unit.append(step_interrupted)
-            used = finish.tokens if owed and finish else None
-            unit.append(events.UsageRecorded(session_id=session_id, source="step.interrupted", tokens=used))
+        used = finish if owed and finish else None
+        recovery.record_usage(unit, left, "step.interrupted", used and used.tokens, turn and spending.cost(turn, used))
         settle = claim.purpose == "turn"
         recovery.end(unit, session_id, claim.id, "interrupted", reason="interrupt", settle=settle)
         ending.decide(went_on=claims.hand_over_or_release(unit, claim, ending.next_id, only_woken=True))
@@ -181,11 +181,12 @@ async def _end_failed(
         if claim.phase == "safe":
             _fail_unstarted(unit, claim, ending, failure)
             return
-        if turn and claim.assistant_message_id == turn.message_id:
-            append_all(unit, owed)
-        recovery.fail_compaction(unit, session_id)
-        current = recovery.end_parts(unit, session_id)
-        if current:
+        owed_here = turn is not None and claim.assistant_message_id == turn.message_id
+        append_all(unit, owed if owed_here else ())
+        left = recovery.open_request(unit, claim)
+        used = turn.publisher.finish if owed_here and turn and turn.publisher else None
+        recovery.record_usage(unit, left, "step.failed", used and used.tokens, turn and spending.cost(turn, used))
+        if current := left.current:
             _fail_tools(unit, session_id, current.id, failure)
             unit.append(events.StepFailed(session_id=session_id, assistant_message_id=current.id, error=failure))
         if claim.purpose == "turn":

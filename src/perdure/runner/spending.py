@@ -1,7 +1,8 @@
-"""What a turn has used, and whether another model call may leave (RUN-7).
+"""What a turn has used, and whether another model call may leave (RUN-7, RUN-8).
 
-Lives here: reading a turn's facts again after a restart or a wait for people, and the check of both budgets inside the
-unit that announces a call. Not here: the arithmetic (`core/budget.py`), what follows from a budget that is used up.
+Lives here: what a request that ended or failed used, reading a turn's facts again after a restart or a wait for people,
+and the check of both budgets inside the unit that announces a call. Not here: the arithmetic (`core/budget.py`), what
+follows from a budget that is used up.
 """
 
 from __future__ import annotations
@@ -10,14 +11,44 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
+from perdure import errors
 from perdure.core import budget
 from perdure.log.unit import Unit
+from perdure.models import port
 from perdure.runner.turn import Turn
 from perdure.session import promotion
 from perdure.store import events as rows
 
 PAGE = 500
+REFUSED = frozenset(
+    {
+        errors.ModelErrorKind.RATE_LIMIT,
+        errors.ModelErrorKind.OVERLOADED,
+        errors.ModelErrorKind.SERVER,
+        errors.ModelErrorKind.AUTH,
+        errors.ModelErrorKind.INVALID_REQUEST,
+        errors.ModelErrorKind.CONTEXT_OVERFLOW,
+    }
+)
+"""Kinds by which a provider answers that it does not answer: where nothing else came, nothing was used."""
 COUNTED = ("session.step.ended.", "session.step.failed.", "session.usage.recorded.")
+
+
+def cost(turn: Turn, finish: port.Finish | None) -> int | None:
+    """What a request cost: what the provider says, else by its tokens; None where nobody knows."""
+    if finish is None or finish.cost is not None or finish.tokens is None:
+        return finish.cost if finish else None
+    return turn.parts.price(finish.tokens, turn.model_name)
+
+
+def refused(error: Exception, *, said: bool) -> bool:
+    """Whether a failed request used nothing for sure; of any other that told no usage nobody knows."""
+    return isinstance(error, errors.ModelError) and error.kind in REFUSED and not said
+
+
+def nothing(finish: port.Finish | None) -> bool:
+    """Whether a request told nothing of what it used."""
+    return finish is None or (finish.tokens is None and finish.cost is None)
 
 
 def so_far(unit: Unit, session_id: str) -> tuple[int, budget.Spent]:

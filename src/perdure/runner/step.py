@@ -20,7 +20,7 @@ from perdure import errors, telemetry
 from perdure.core import events, lowering, messages, request
 from perdure.log.unit import Unit
 from perdure.models import port
-from perdure.runner import approval, arguments, loops, publisher, tool_progress, tools
+from perdure.runner import approval, arguments, loops, publisher, spending, tool_progress, tools
 from perdure.runner.turn import Approved, Turn
 from perdure.session import claims
 from perdure.store import claims as rows
@@ -155,7 +155,7 @@ class _Step:
             session_id=self.turn.session_id,
             source="step.waiting",
             tokens=finish.tokens if finish else None,
-            cost=self._cost(finish) if finish else None,
+            cost=spending.cost(self.turn, finish),
         )
         return Waiting((*self.publisher.pending, used), self.publisher.waiting())
 
@@ -168,7 +168,7 @@ class _Step:
             failure = await self._read()
             if self.publisher.finish:
                 finish = self.publisher.finish
-                span.used(finish.reason, finish.tokens, self._cost(finish))
+                span.used(finish.reason, finish.tokens, spending.cost(self.turn, finish))
             if failure:
                 span.failed(failure)
             return failure
@@ -322,27 +322,26 @@ class _Step:
             assistant_message_id=self.turn.message_id,
             finish=finish.reason,
             tokens=finish.tokens,
-            cost=self._cost(finish),
+            cost=spending.cost(self.turn, finish),
         )
         self.turn.streak = loops.streak(self._results.values(), self.turn.streak)
         return Ended((*self.publisher.pending, ended), owes=self._called)
 
-    def _cost(self, finish: port.Finish) -> int | None:
-        if finish.cost is not None or finish.tokens is None:
-            return finish.cost
-        return self.turn.parts.price(finish.tokens, self.turn.model_name)
-
     def _fail(self, error: Exception) -> Outcome:
+        """The attempt failed; where it told no usage and was not refused outright, that is said (RUN-8)."""
         failure, finish = self._words(error), self.publisher.finish
         failed = events.StepFailed(
             session_id=self.turn.session_id,
             assistant_message_id=self.turn.message_id,
             error=failure,
             tokens=finish.tokens if finish else None,
-            cost=self._cost(finish) if finish else None,
+            cost=spending.cost(self.turn, finish),
         )
+        nothing_used = finish is None and spending.refused(error, said=self.publisher.visible)
+        lost = spending.nothing(finish) and not nothing_used
+        unknown = [events.UsageRecorded(session_id=self.turn.session_id, source="step.failed")] if lost else []
         model_error = error if isinstance(error, errors.ModelError) else None
-        return Failed((*self.publisher.pending, failed), failure, model_error, self.publisher.visible)
+        return Failed((*self.publisher.pending, *unknown, failed), failure, model_error, self.publisher.visible)
 
     @staticmethod
     def _words(error: Exception) -> messages.Failure:

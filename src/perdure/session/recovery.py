@@ -68,21 +68,20 @@ def _remove(unit: Unit, judged: rows.ClaimRow) -> rows.ClaimRow | None:
 def close(unit: Unit, claim: rows.ClaimRow) -> Outcome:
     """Write what an execution left behind when it lost its owner; the claim row itself is gone or never was."""
     session_id = claim.session_id
-    fail_compaction(unit, session_id)
-    current = end_parts(unit, session_id)
+    left = open_request(unit, claim)
     if claim.interrupted:
-        if current:
-            _interrupt_step(unit, claim, current.id)
+        _interrupt_step(unit, left)
         end(unit, session_id, claim.id, "interrupted", reason="interrupt", settle=claim.purpose == "turn")
         return Outcome(session_id, claim.id, claim.phase, "ended")
     if claim.purpose == "compaction":
+        record_usage(unit, left, "")
         end(unit, session_id, claim.id, "interrupted", settle=False, reason="restart")
         return Outcome(session_id, claim.id, claim.phase, "ended")
-    return _continue(unit, claim, current)
+    return _continue(unit, claim, left)
 
 
-def _continue(unit: Unit, claim: rows.ClaimRow, current: messages.Assistant | None) -> Outcome:
-    session_id = claim.session_id
+def _continue(unit: Unit, claim: rows.ClaimRow, left: Left) -> Outcome:
+    session_id, current = claim.session_id, left.current
     session = unit.tx.sessions.get(session_id)
     policy = session.policy if session else events.Policy()
     amid = current.id if current and claim.phase != "continue" else None
@@ -94,9 +93,7 @@ def _continue(unit: Unit, claim: rows.ClaimRow, current: messages.Assistant | No
         armed=policy.recovery == "auto",
     )
     unit.append(recovered, event_id=ids.recovered_event(claim.id))
-    if current and claim.phase == "unknown":
-        # Its tokens were used, or not: nobody can tell any more, and zero would be a lie.
-        unit.append(events.UsageRecorded(session_id=session_id, source="step.recovered"))
+    record_usage(unit, left, "step.recovered")
     continuation = events.PromptAdmitted(
         session_id=session_id,
         message_id=ids.continue_message(claim.id),
@@ -144,12 +141,46 @@ def end(
     unit.tx.sessions.set_wake_attempts(session_id, 0)
 
 
-def fail_compaction(unit: Unit, session_id: str) -> None:
-    """Fail a compaction that is still running."""
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What an execution was doing when it stopped: its current assistant, and whether a request was on its way, which for
+    a summary is not that assistant's.
+    """
+
+    session_id: str
+    current: messages.Assistant | None
+    summarising: bool
+    in_flight: bool
+
+
+def open_request(unit: Unit, claim: rows.ClaimRow) -> Left:
+    """Fail a running compaction and end the open parts of the current assistant; what was going on."""
+    summarising = fail_compaction(unit, claim.session_id)
+    current = end_parts(unit, claim.session_id)
+    in_flight = claim.phase == "unknown" and (summarising or current is not None)
+    return Left(claim.session_id, current, summarising, in_flight)
+
+
+def record_usage(
+    unit: Unit, left: Left, source: str, tokens: messages.Tokens | None = None, cost: int | None = None
+) -> None:
+    """Record what the request on its way used. Where it has not said so, or died with its owner, nobody can tell any more,
+    and zero would be a lie (RUN-8).
+    """
+    if left.in_flight and left.summarising:
+        unit.append(events.UsageRecorded(session_id=left.session_id, source="compaction"))
+    elif left.in_flight:
+        unit.append(events.UsageRecorded(session_id=left.session_id, source=source, tokens=tokens, cost=cost))
+
+
+def fail_compaction(unit: Unit, session_id: str) -> bool:
+    """Fail a compaction that is still running; whether one was."""
     running = unit.tx.messages.newest_compaction(session_id)
-    if running and running.status == "running":
-        failure = messages.Failure("interrupted", "The summary was interrupted")
-        unit.append(events.CompactionFailed(session_id=session_id, message_id=running.id, error=failure))
+    if running is None or running.status != "running":
+        return False
+    failure = messages.Failure("interrupted", "The summary was interrupted")
+    unit.append(events.CompactionFailed(session_id=session_id, message_id=running.id, error=failure))
+    return True
 
 
 def end_parts(unit: Unit, session_id: str) -> messages.Assistant | None:
@@ -177,11 +208,13 @@ def ended(
     )
 
 
-def _interrupt_step(unit: Unit, claim: rows.ClaimRow, message_id: str) -> None:
-    session_id = claim.session_id
-    unit.append(events.StepInterrupted(session_id=session_id, assistant_message_id=message_id, error=INTERRUPTED))
-    if claim.phase == "unknown":
-        unit.append(events.UsageRecorded(session_id=session_id, source="step.interrupted"))
+def _interrupt_step(unit: Unit, left: Left) -> None:
+    if left.current:
+        interrupted = events.StepInterrupted(
+            session_id=left.session_id, assistant_message_id=left.current.id, error=INTERRUPTED
+        )
+        unit.append(interrupted)
+    record_usage(unit, left, "step.interrupted")
 
 
 def abandon(unit: Unit, claim: rows.ClaimRow, reason: str, error: messages.Failure) -> Outcome:
@@ -193,9 +226,7 @@ def abandon(unit: Unit, claim: rows.ClaimRow, reason: str, error: messages.Failu
         return Outcome(claim.session_id, claim.id, claim.phase, "nothing")
     claim = found
     if claim.phase != "safe":
-        fail_compaction(unit, claim.session_id)
-        if current := end_parts(unit, claim.session_id):
-            _interrupt_step(unit, claim, current.id)
+        _interrupt_step(unit, open_request(unit, claim))
         turn = claim.purpose == "turn"
         end(unit, claim.session_id, claim.id, "failed", reason=reason, error=error, settle=turn)
     unit.tx.sessions.set_wake_attempts(claim.session_id, 0)

@@ -1,4 +1,4 @@
-"""The transcript, and what the session is doing."""
+"""The transcript, the requests it took, and what the session is doing."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
+from perdure.core.answers import AttemptPage
 from perdure.server import cursors, problems, schema, wire
 from perdure.server.serving import Target
 from perdure.session.status import Status
@@ -35,6 +36,18 @@ async def read_messages(
     found = await session.messages(after=after, limit=limit + 1)
     following = cursors.write("messages", found[limit - 1].seq) if len(found) > limit else None
     return wire.message_page(found[:limit], following)
+
+
+@router.get("/attempts", response_model=AttemptPage)
+async def read_attempts(
+    session: Target,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    after: Annotated[int, Query(ge=-1, le=2**53)] = -1,
+) -> Response:
+    """Every request to a provider and what it used, in order; `next` is the `after` of the next page, which begins with
+    another message, so that a page may hold some more than `limit`.
+    """
+    return wire.json(await session.attempts(after=after, limit=limit))
 
 
 @router.get("/status", response_model=Status)
