@@ -211,7 +211,7 @@ async def test_a_fact_of_a_newer_server_is_an_error_and_a_signal_of_one_is_left_
 
 
 async def test_patience_with_a_stream_that_never_gets_on_comes_to_an_end():
-    async with scripted(stream(), patience=0.05) as (client, server):
+    async with scripted(stream(), patience=1) as (client, server):
         with pytest.raises(ServerUnreachable):
             await taken(session_of(client), 1)
     assert len(server.asked) > 1

@@ -129,6 +129,36 @@ async def control(app):
     yield sorted(row.id for row in (await app.sessions.list()).data)
 
 
+async def parked(session):
+    """The one call that waits once the turn is parked."""
+    async with contextlib.aclosing(session.events()) as following:
+        async for event in following:
+            if isinstance(event.data, events.ExecutionParked) and (waiting := await session.approvals()):
+                [one] = waiting
+                return one
+    return None
+
+
+async def reused(app):
+    """A model uses a call id again in its next turn."""
+    session = await app.sessions.create("default", id="s")
+    await session.prompt("refund it", id="p1")
+    first = await parked(session)
+    yield (await session.decide("call_1", "deny", message_id=first.message_id)).decision
+    yield told(await session.wait("p1"))
+    await session.prompt("refund it after all", id="p2")
+    second = await parked(session)
+    yield first.call_id == second.call_id, first.message_id == second.message_id
+    yield (await session.decide("call_1", "deny", message_id=first.message_id)).decision, "is what was decided then"
+    yield (await refusal(session.decide("call_1", "approve", message_id=first.message_id)))[0]
+    yield (await refusal(session.decide("call_1", "approve", message_id="msg_none")))[0]
+    yield [one.message_id == second.message_id for one in await session.approvals()]
+    decided = await session.decide("call_1", "approve")
+    yield decided.decision, decided.message_id == second.message_id
+    yield told(await session.wait("p2"))
+    yield [type(one.data).__name__ async for one in session.events(follow=False) if "Tool" in type(one.data).__name__]
+
+
 async def refusals(app):
     """Every way to ask wrongly, each with the error it gives."""
     session = await app.sessions.create("default", id="s")
@@ -156,7 +186,7 @@ async def refusals(app):
     yield await refusal(session.info())
 
 
-@pytest.mark.parametrize("story", [prompts, control, refusals])
+@pytest.mark.parametrize("story", [prompts, control, reused, refusals])
 async def test_code_moves_from_embedded_to_remote_unchanged_and_is_told_the_same(app_here, client, story):
     """API, IN-1, IN-2, IN-12, IN-13, APR-2, API-3, EX-8: the same verbs, values and errors on both sides."""
     async with asyncio.timeout(30):
@@ -164,6 +194,15 @@ async def test_code_moves_from_embedded_to_remote_unchanged_and_is_told_the_same
             here = [one async for one in story(app_here)]
         there = [one async for one in story(client)]
     assert there == here
+
+
+async def test_a_decision_is_about_the_call_that_waits_and_a_named_one_about_no_other_apr_2(app_here):
+    async with asyncio.timeout(30), app_here:
+        denied, _, same, again, *wrong, open_still, approved, _, facts = [one async for one in reused(app_here)]
+    assert (denied, same, again[0]) == ("deny", (True, False), "deny")
+    assert wrong == [errors.AlreadyDecided, errors.ApprovalNotFound]
+    assert (open_still, approved) == ([True], ("approve", True))
+    assert facts.count("ToolSucceeded") == facts.count("ToolFailed") == 1
 
 
 async def test_create_and_prompt_without_an_id_make_one_so_that_they_may_be_sent_again(client):

@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+import re
 
 import pytest
 
@@ -78,3 +79,56 @@ async def test_an_error_inside_a_stream_is_told_in_the_stream(served):
         found = await reader.rest()
     assert [one.event for one in found] == ["hello", "problem"]
     assert found[1].data["type"] == "undecodable"
+
+
+# -- bodies that nobody asked for ------------------------------------------------------------------------------------------
+
+NOTHING = [
+    ("POST", "/v1/sessions/s/resume"),
+    ("POST", "/v1/sessions/s/compact"),
+    ("POST", "/v1/sessions/s/prompts/p/retry"),
+    ("DELETE", "/v1/sessions/s/prompts/p"),
+    ("DELETE", "/v1/sessions/s"),
+    ("POST", "/v1/recoveries/exe_1/retry"),
+    ("POST", "/v1/recoveries/exe_1/dismiss"),
+    ("POST", "/v1/logout"),
+]
+OPTIONAL = [("POST", f"/v1/sessions/s/{verb}") for verb in ("interrupt", "wait", "fork")]
+
+
+@pytest.mark.parametrize(("method", "path"), [*NOTHING, *OPTIONAL])
+async def test_a_body_of_another_shape_is_refused_and_does_nothing(served, method, path):
+    await served.session()
+    for body in ("[]", "[1]", '"reason"', "7", "false", '{"message": "hi"}', '{"session_id": "other"}'):
+        done = await served.client.request(method, path, content=body, headers={"Content-Type": "application/json"})
+        assert (done.status_code, done.json()["type"]) == (422, "invalid-input"), (body, done.text)
+    undeclared = await served.client.request(method, path, content='{"a": 1}')
+    assert undeclared.status_code == 422
+    assert (await served.client.get("/v1/sessions/s/events")).json()["last_seq"] == 0
+    assert (await served.client.get("/v1/sessions/s")).status_code == 200
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"null", b" {} "])
+async def test_nothing_is_taken_for_nothing_however_it_is_said(served, body):
+    await served.session()
+    headers = {"Content-Type": "application/json"}
+    for path, status in {"/v1/sessions/s/resume": 200, "/v1/sessions/s/interrupt": 200, "/v1/logout": 204}.items():
+        done = await served.client.post(path, content=body, headers=headers)
+        assert done.status_code == status, done.text
+
+
+async def test_every_route_that_changes_something_takes_a_body_or_refuses_one(served):
+    """A route that is new is in one of the lists above, or says in OpenAPI what it takes."""
+    document = (await served.client.get("/openapi.json")).json()
+    silent = {
+        (method.upper(), path)
+        for path, methods in document["paths"].items()
+        for method, about in methods.items()
+        if method != "get" and "requestBody" not in about
+    }
+    shapes = {one: re.compile(re.sub(r"\{\w+\}", "[^/]+", one[1])) for one in silent}
+    tried = {
+        (method, path): [one for one, shape in shapes.items() if one[0] == method and shape.fullmatch(path)]
+        for method, path in NOTHING
+    }
+    assert sorted(one for found in tried.values() for one in found) == sorted(silent)

@@ -58,9 +58,11 @@ async def decide(
     """Decide about one call."""
     async with connect.connect(where) as app:
         session = await app.sessions.get(session_id)
+        waiting = [one for one in await session.approvals() if one.decision is None]
         if call_id is None:
-            call_id = _only([one.call_id for one in await session.approvals() if one.decision is None], session_id)
-        decided = await session.decide(call_id, decision, note=note)
+            call_id = _only([one.call_id for one in waiting], session_id)
+        message_id = next((one.message_id for one in waiting if one.call_id == call_id), None)
+        decided = await session.decide(call_id, decision, note=note, message_id=message_id)
     words = f"{decision}: {call_id}"
     render.say(render.as_json(render.plain(decided)) if as_json else words)
     return 0

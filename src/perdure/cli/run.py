@@ -213,14 +213,14 @@ class Follower:
         status = await self._session.status()
         if status.status != "waiting":
             return None
-        waiting = [one.call_id for one in await self._session.approvals() if one.decision is None]
+        waiting = [one for one in await self._session.approvals() if one.decision is None]
         if waiting and self._asked.yes:
-            for call_id in waiting:
+            for one in waiting:
                 with suppress(errors.AlreadyDecided):
-                    await self._session.decide(call_id, "approve", by="run --yes")
+                    await self._session.decide(one.call_id, "approve", by="run --yes", message_id=one.message_id)
             return None
         if waiting:
-            return f"waits for approval; decide with: perdure approve {self._session.id} {waiting[0]}"
+            return f"waits for approval; decide with: perdure approve {self._session.id} {waiting[0].call_id}"
         decided = status.reason == "approval"  # and its turn is about to be taken up
         return None if decided else f"waits for a person: {status.reason}"
 

@@ -127,16 +127,23 @@ class Session:
         return done.interrupted
 
     async def decide(
-        self, call_id: str, decision: messages.Decision, *, by: str = "user", note: str | None = None
+        self,
+        call_id: str,
+        decision: messages.Decision,
+        *,
+        by: str = "user",
+        note: str | None = None,
+        message_id: str | None = None,
     ) -> wire.ApprovalInfo:
-        """Approve or deny a call that waits. Raises `ApprovalNotFound`, `AlreadyDecided`.
+        """Approve or deny a call that waits; `message_id`, of its row, tells it from a later call of the same id.
 
-        The server writes down who decided; `by` is the embedded engine's word and not sent.
+        Only with it the decision is sent again where the connection broke before the answer. The server writes down who
+        decided; `by` is the embedded engine's word and not sent. Raises `ApprovalNotFound`, `AlreadyDecided`.
         """
         del by
-        body = wire.given(decision=decision, note=note)
+        body = wire.given(decision=decision, note=note, message_id=message_id)
         path = f"{self._path}/approvals/{quote(call_id, safe='')}"
-        return await self._transport.call("POST", path, wire.ApprovalInfo, body, safe=True)
+        return await self._transport.call("POST", path, wire.ApprovalInfo, body, safe=message_id is not None)
 
     async def approvals(self) -> list[wire.ApprovalInfo]:
         """Calls of this session that wait for a person."""

@@ -305,15 +305,24 @@ class Session:
         return await self._engine.interrupt(self.id, reason)
 
     async def decide(
-        self, call_id: str, decision: messages.Decision, *, by: str = "user", note: str | None = None
+        self,
+        call_id: str,
+        decision: messages.Decision,
+        *,
+        by: str = "user",
+        note: str | None = None,
+        message_id: str | None = None,
     ) -> ApprovalRow:
-        """Approve or deny a call that waits. Raises `ApprovalNotFound`, `AlreadyDecided`, `InvalidInput`."""
+        """Approve or deny a call that waits; `message_id`, of its row, tells it from a later call of the same id.
+
+        Raises `ApprovalNotFound`, `AlreadyDecided`, `InvalidInput`.
+        """
         if decision not in {"approve", "deny"}:
             raise errors.InvalidInput(f"decision must be approve or deny, not {decision!r}")
         if "\x00" in by or "\x00" in (note or ""):
             raise errors.InvalidInput("by and note must not contain NUL")
         row = await self._engine.log.transact(
-            lambda unit: approvals.decide(unit, self.id, call_id, decision, by=by, note=note)
+            lambda unit: approvals.decide(unit, self.id, call_id, decision, by=by, note=note, message_id=message_id)
         )
         self._engine.ring(self.id)
         return row

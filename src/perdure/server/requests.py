@@ -107,9 +107,12 @@ class Fork(_Body):
 
 
 class Decide(_Body):
-    """What is to become of a call that waits; the model is told the note of a denial."""
+    """What is to become of a call that waits; the model is told the note of a denial. `message_id` is the assistant message
+    that the call is in, as listed: with it a decision that is sent again can never meet a later call of the same id.
+    """
 
     decision: messages.Decision
+    message_id: str | None = None
     note: Annotated[str, pydantic.StringConstraints(max_length=10_000)] | None = None
 
 

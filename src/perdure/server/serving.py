@@ -12,9 +12,10 @@ from collections import Counter
 from collections.abc import Generator
 from typing import Annotated, Any
 
+import msgspec
 from fastapi import Depends, Path, Request
 
-from perdure import config, ids
+from perdure import config, errors, ids
 from perdure.engine import perdure as embedded
 from perdure.server import auth, frames, metrics
 
@@ -62,10 +63,19 @@ async def session(here: Here, session_id: Annotated[str, Path(json_schema_extra=
     return await here.perdure.sessions.get(ids.check_shape("Session id", session_id))
 
 
+async def no_body(request: Request) -> None:
+    """Refuse what a route would ignore. Raises `InvalidInput` for a body that says anything."""
+    body = await request.body()
+    if body and msgspec.json.decode(body) not in ({}, None):
+        raise errors.InvalidInput("body: this route takes none; leave it out")
+
+
 async def message_id(message_id: Annotated[str, Path(json_schema_extra=IN_PATH)]) -> str:
     """The prompt the path names. Raises `InvalidId`."""
     return ids.check_shape("Prompt id", message_id)
 
 
 Target = Annotated[embedded.Session, Depends(session)]
+TAKES_NOTHING = [Depends(no_body)]
+"""The dependencies of a route that takes no body."""
 PromptId = Annotated[str, Depends(message_id)]

@@ -41,14 +41,22 @@ def asked(tx: port.Tx, row: ApprovalRow) -> Asked:
 
 
 def decide(
-    unit: Unit, session_id: str, call_id: str, decision: messages.Decision, *, by: str, note: str | None = None
+    unit: Unit,
+    session_id: str,
+    call_id: str,
+    decision: messages.Decision,
+    *,
+    by: str,
+    note: str | None = None,
+    message_id: str | None = None,
 ) -> ApprovalRow:
     """Decide about a waiting call; the same decision again changes nothing.
 
+    A call id is unique within one assistant message alone: without `message_id`, which names that, it is the call that waits.
     Raises `ApprovalNotFound`, `AlreadyDecided`, `SessionNotFound`, `SessionGone`.
     """
     sessions.usable(unit.tx, session_id)
-    row = unit.tx.approvals.find(session_id, call_id)
+    row = unit.tx.approvals.find(session_id, call_id, message_id)
     if row is None:
         raise errors.ApprovalNotFound(f"No call {call_id} of session {session_id} waits for approval")
     if row.decision == decision:
@@ -56,12 +64,12 @@ def decide(
     if row.decision:
         raise errors.AlreadyDecided(f"Call {call_id} is already decided: {row.decision}")
     _resolve(unit, row, decision, by, note)
-    return unit.tx.approvals.find(session_id, call_id) or row
+    return unit.tx.approvals.find(session_id, call_id, row.message_id) or row
 
 
 def deny_overdue(unit: Unit, row: ApprovalRow) -> bool:
     """Deny a call whose deadline has passed; False where it was decided meanwhile."""
-    current = unit.tx.approvals.find(row.session_id, row.call_id)
+    current = unit.tx.approvals.find(row.session_id, row.call_id, row.message_id)
     if current is None or current.decision or current.deadline is None or current.deadline > unit.now:
         return False
     _resolve(unit, current, "deny", "deadline", "Nobody decided in time")

@@ -59,9 +59,9 @@ class Approvals:
         """Nothing of the session waits any longer."""
         self._q.approval_close(self._c, session_id=session_id)
 
-    def find(self, session_id: str, call_id: str) -> ApprovalRow | None:
-        """The newest approval of a call id in a session."""
-        row = self._q.approval_find(self._c, session_id=session_id, call_id=call_id)
+    def find(self, session_id: str, call_id: str, message_id: str | None = None) -> ApprovalRow | None:
+        """The approval of a call id in a session, of one assistant if it is named: else the one that waits, else the newest."""
+        row = self._q.approval_find(self._c, session_id=session_id, call_id=call_id, message_id=message_id)
         return ApprovalRow(*row) if row else None
 
     def of_message(self, message_id: str) -> list[ApprovalRow]:

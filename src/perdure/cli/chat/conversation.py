@@ -190,12 +190,11 @@ class Conversation:
         decision = {"y": "approve", "yes": "approve", "n": "deny", "no": "deny"}.get(word.lower())
         if decision is None:
             raise errors.InvalidInput("A call waits: answer y or n, with a reason behind it if you like")
-        call_id = next(iter(self._view.asks))
+        message_id, call_id = asked = next(iter(self._view.asks))
+        wanted = "approve" if decision == "approve" else "deny"
         with contextlib.suppress(errors.AlreadyDecided):
-            await self._session.decide(
-                call_id, "approve" if decision == "approve" else "deny", by="chat", note=note.strip() or None
-            )
-        self._view.asks.pop(call_id, None)
+            await self._session.decide(call_id, wanted, by="chat", note=note.strip() or None, message_id=message_id)
+        self._view.asks.pop(asked, None)
 
     async def _help(self, _: str) -> None:
         lines = [f"/{name:<10}{about}" for name, (_, about) in self._verbs.items()]

@@ -51,7 +51,8 @@ async def _decide(session: connect.Session) -> bool:
             word = await _line()
             if word is None:
                 return False
-            await session.decide(one.call_id, "approve" if word.lower() in {"y", "yes"} else "deny", by="chat")
+            decision = "approve" if word.lower() in {"y", "yes"} else "deny"
+            await session.decide(one.call_id, decision, by="chat", message_id=one.message_id)
     return True
 
 

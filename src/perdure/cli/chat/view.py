@@ -64,7 +64,7 @@ class View:
     retryable: str | None = None
     streams: dict[Key, Stream] = field(default_factory=dict[Key, Stream])
     running: dict[Key, tuple[str, str]] = field(default_factory=dict[Key, tuple[str, str]])
-    asks: dict[str, str] = field(default_factory=dict[str, str])
+    asks: dict[Key, str] = field(default_factory=dict[Key, str])
     pending: dict[str, tuple[str, messages.Delivery]] = field(default_factory=dict[str, tuple[str, messages.Delivery]])
     _names: dict[Key, str] = field(default_factory=dict[Key, str])
     _users: set[str] = field(default_factory=set[str])
@@ -220,19 +220,19 @@ class View:
 
     def called(self, fact: events.ToolCalled) -> Iterable[Said]:
         """A call runs."""
-        self.asks.pop(fact.call_id, None)
+        self.asks.pop(_call(fact), None)
         self.running[_call(fact)] = render.call(fact.name, fact.input), ""
         self.activity = "working"
         return ()
 
     def asked(self, fact: events.ToolApprovalRequested) -> Iterable[Said]:
         """A call waits for a person."""
-        self.asks[fact.call_id] = render.call(self._names.get(_call(fact), "the tool"), fact.input)
+        self.asks[_call(fact)] = render.call(self._names.get(_call(fact), "the tool"), fact.input)
         return ()
 
     def decided(self, fact: events.ToolApprovalResolved) -> Iterable[Said]:
         """A person decided."""
-        line = self.asks.pop(fact.call_id, fact.call_id)
+        line = self.asks.pop(_call(fact), fact.call_id)
         word = "approved" if fact.decision == "approve" else "denied"
         yield Said("note", f"{word} by {fact.by}: {line}")
 

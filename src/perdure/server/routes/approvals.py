@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 from starlette.responses import Response
 
+from perdure import ids
 from perdure.server import problems, requests, wire
 from perdure.server.serving import Here, Target
 from perdure.session import approvals
@@ -28,6 +29,10 @@ async def list_approvals(here: Here) -> Response:
 async def decide_approval(
     here: Here, session: Target, call_id: Annotated[str, Path(max_length=1000)], body: requests.Decide
 ) -> Response:
-    """Decide about a call. The first decision wins: the same again changes nothing, another is a 409."""
-    row = await session.decide(call_id, body.decision, note=body.note)
+    """Decide about a call. The first decision wins: the same again changes nothing, another is a 409.
+
+    A model may use a call id again in another message: without `message_id` the decision is about the call that waits.
+    """
+    named = body.message_id and ids.check_shape("Message id", body.message_id)
+    row = await session.decide(call_id, body.decision, note=body.note, message_id=named)
     return wire.json(wire.approval(await here.perdure.engine.store.read(lambda tx: approvals.asked(tx, row))))

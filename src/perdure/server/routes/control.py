@@ -10,7 +10,7 @@ from starlette.responses import Response
 from perdure import ids
 from perdure.engine import perdure as embedded
 from perdure.server import problems, requests, wire
-from perdure.server.serving import Here, Serving, Target
+from perdure.server.serving import TAKES_NOTHING, Here, Serving, Target
 from perdure.session import status as statuses
 from perdure.session.status import Status
 
@@ -29,7 +29,7 @@ async def interrupt(here: Here, session: Target, body: requests.Interrupt | None
     return wire.json(wire.Interrupted(stopped))
 
 
-@router.post("/resume", response_model=Status)
+@router.post("/resume", response_model=Status, dependencies=TAKES_NOTHING)
 async def resume(session: Target) -> Response:
     """Run whatever waits, a recovery that awaits a decision included."""
     await session.resume()
@@ -49,7 +49,13 @@ async def wait(here: Here, session: Target, body: requests.Wait | None = None) -
     return wire.json(wire.Waited(done, await session.status(), receipt))
 
 
-@router.post("/compact", status_code=202, response_model=wire.Compacting, responses=problems.declared(409))
+@router.post(
+    "/compact",
+    status_code=202,
+    response_model=wire.Compacting,
+    responses=problems.declared(409),
+    dependencies=TAKES_NOTHING,
+)
 async def compact(session: Target) -> Response:
     """Summarise the older part of the conversation. The answer comes once the start is durable; a busy session is a 409."""
     return wire.json(wire.Compacting(await session.compact()), 202)

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from perdure.server import problems, requests
-from perdure.server.serving import Here
+from perdure.server.serving import TAKES_NOTHING, Here
 
 router = APIRouter(prefix="/v1", tags=["login"], responses=problems.declared(401, 403))
 
@@ -19,7 +19,7 @@ async def log_in(here: Here, request: Request, body: requests.LogIn) -> Response
     return Response(status_code=204, headers={"Set-Cookie": cookie})
 
 
-@router.post("/logout", status_code=204)
+@router.post("/logout", status_code=204, responses=problems.declared(422), dependencies=TAKES_NOTHING)
 async def log_out(here: Here, request: Request) -> Response:
     """Have the browser forget the cookie."""
     cookie = here.guard.cookies.unwrite(secure=request.url.scheme == "https")

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from perdure.server import problems, requests, wire
-from perdure.server.serving import PromptId, Target
+from perdure.server.serving import TAKES_NOTHING, PromptId, Target
 from perdure.session.admission import Receipt
 
 router = APIRouter(
@@ -27,7 +27,12 @@ async def read_receipt(session: Target, message_id: PromptId) -> Response:
     return wire.json(await session.receipt(message_id))
 
 
-@router.delete("/prompts/{message_id}", response_model=Receipt, responses=problems.declared(409))
+@router.delete(
+    "/prompts/{message_id}",
+    response_model=Receipt,
+    responses=problems.declared(409),
+    dependencies=TAKES_NOTHING,
+)
 async def cancel_prompt(session: Target, message_id: PromptId) -> Response:
     """Withdraw a prompt that still waits."""
     return wire.json(await session.cancel(message_id))
@@ -39,7 +44,13 @@ async def change_prompt(session: Target, message_id: PromptId, body: requests.Ch
     return wire.json(await session.change_delivery(message_id, body.delivery))
 
 
-@router.post("/prompts/{message_id}/retry", status_code=202, response_model=Receipt, responses=problems.declared(409))
+@router.post(
+    "/prompts/{message_id}/retry",
+    status_code=202,
+    response_model=Receipt,
+    responses=problems.declared(409),
+    dependencies=TAKES_NOTHING,
+)
 async def retry_prompt(session: Target, message_id: PromptId) -> Response:
     """Run a failed or interrupted prompt again."""
     return wire.json(await session.retry(message_id), 202)

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from perdure.engine import perdure as embedded
 from perdure.server import cursors, problems, requests, wire
-from perdure.server.serving import Here, Serving, Target
+from perdure.server.serving import TAKES_NOTHING, Here, Serving, Target
 from perdure.session import sessions, status
 
 router = APIRouter(prefix="/v1/sessions", tags=["sessions"], responses=problems.declared(401, 403, 422, 503))
@@ -55,7 +55,12 @@ async def change_session(here: Here, session: Target, body: requests.ChangeSessi
     return wire.json(await _view(here, session))
 
 
-@router.delete("/{session_id}", status_code=204, responses=problems.declared(404, 410))  # noqa: FAST003, as above
+@router.delete(
+    "/{session_id}",  # noqa: FAST003, as above
+    status_code=204,
+    responses=problems.declared(404, 410),
+    dependencies=TAKES_NOTHING,
+)
 async def delete_session(session: Target) -> Response:
     """Delete a session for good, also while it runs: that takes at most the grace period, and its id never comes back."""
     await session.delete()

@@ -472,10 +472,12 @@ ON CONFLICT (message_id, call_id) DO NOTHING;
 UPDATE session_approval SET decision = :decision, by = :by, note = :note
 WHERE message_id = :message_id AND call_id = :call_id AND decision IS NULL;
 
--- name: approval_find(session_id, call_id)^
--- The approval of a call id that waits, else the newest: another assistant of the session may have used the same id.
+-- name: approval_find(session_id, call_id, message_id)^
+-- The approval of a call id, of one assistant if it is named: another of the session may have used the same id. Else the one
+-- that waits, else the newest.
 SELECT session_id, message_id, call_id, execution_id, time_created, deadline, decision, by, note
-FROM session_approval WHERE session_id = :session_id AND call_id = :call_id
+FROM session_approval
+WHERE session_id = :session_id AND call_id = :call_id AND (:message_id IS NULL OR message_id = :message_id)
 ORDER BY CASE WHEN decision IS NULL THEN 0 ELSE 1 END, time_created DESC, message_id DESC LIMIT 1;
 
 -- name: approval_of_message(message_id)
