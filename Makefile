@@ -43,7 +43,7 @@ wheel: setup ## build the wheel and prove it in an environment of its own
 	@$(BIN)/python scripts/wheel_proof.py
 
 crash: setup ## kill real processes at every point, simulated ones at every pair of points, and look at what is left
-	@$(BIN)/python -m pytest -m "crash or walk" tests/crash tests/simulation
+	@$(BIN)/python -m pytest -m "crash or walk" -o faulthandler_timeout=0 tests/crash tests/simulation
 
 soak: setup ## the same under load, for minutes
 	@$(BIN)/python -m pytest -m soak tests
