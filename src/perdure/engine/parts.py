@@ -24,12 +24,14 @@ class Part:
     mime: str | None = None
     name: str | None = None
 
-    def store(self, unit: admission.Unit) -> messages.PromptPart:
-        """Keep the bytes under their hash and give the part that refers to them."""
+    def store(self, unit: admission.Unit, session_id: str) -> messages.PromptPart:
+        """Keep the bytes under their hash for the session and give the part that refers to them."""
         if self.type == "text":
             return messages.PromptPart("text", text=self.text or "")
         kind = "image" if self.type == "image" else "file"
-        return messages.PromptPart(kind, mime=self.mime, name=self.name, hash=unit.tx.content.put(self.data or b""))
+        digest = unit.tx.content.put(self.data or b"")
+        unit.tx.content.use(session_id, digest)
+        return messages.PromptPart(kind, mime=self.mime, name=self.name, hash=digest)
 
 
 def of(prompt: str | Sequence[Part]) -> list[Part]:

@@ -248,7 +248,7 @@ class Session:
         given = parts.of(prompt)
 
         def work(unit: admission.Unit) -> admission.Admitted:
-            stored = tuple(part.store(unit) for part in given)
+            stored = tuple(part.store(unit, self.id) for part in given)
             return admission.admit(unit, self.id, message_id, messages.Prompt(stored), delivery, resume=resume)
 
         return self._rung(await self._engine.log.transact(work))

@@ -115,6 +115,7 @@ def _updated(tx: port.Tx, recorded: Recorded) -> None:
 
 def _deleted(tx: port.Tx, recorded: Recorded) -> None:
     tx.messages.flush()
+    tx.content.release(recorded.aggregate_id)
     tx.sessions.put_tombstone(recorded.aggregate_id, recorded.created)
     tx.sessions.delete(recorded.aggregate_id)
 

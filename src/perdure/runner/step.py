@@ -301,8 +301,9 @@ class _Step:
         """Bytes that are too many for the log, in the content table; fenced like everything a turn writes."""
 
         def work(unit: Unit, claim: rows.ClaimRow) -> str:
-            del claim
-            return unit.tx.content.put(data)
+            digest = unit.tx.content.put(data)
+            unit.tx.content.use(claim.session_id, digest)
+            return digest
 
         return await self.turn.commit(work)
 

@@ -42,6 +42,7 @@ def fork(unit: Unit, registry: codec.Registry, parent_id: str, child_id: str, se
         raise errors.SessionGone(f"Session {child_id} is deleted; its id is never used again")
     _copy(unit, registry, parent_id, child_id, upto)
     _close(unit, child_id)
+    tx.content.lend(parent_id, child_id)
     return sessions.get(tx, child_id)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from perdure.core import codec, messages, projection, rows
 from perdure.store.approvals import ApprovalRow
 from perdure.store.claims import ClaimRow, Claims
+from perdure.store.content import Content
 from perdure.store.context import Context, DraftRow, EpochRow
 from perdure.store.inbox import InputRow, input_row
 from perdure.store.recoveries import RecoveryRow, recovery_row
@@ -22,25 +23,28 @@ from perdure.store.sessions import SessionRow, Sessions
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The operational rows of a session: held, deleting, attempts, the claim, recoveries' errors, epoch and drafts."""
+    """The operational rows of a session: held, deleting, attempts, the claim, recoveries' errors, epoch, drafts and the
+    bytes it refers to.
+    """
 
     session: SessionRow | None
     claim: ClaimRow | None
     recoveries: tuple[RecoveryRow, ...]
     epoch: EpochRow | None
     drafts: tuple[DraftRow, ...]
+    content: tuple[str, ...]
 
 
 class Upkeep:
     """Verbs of maintenance."""
 
-    __slots__ = ("_c", "_claims", "_context", "_q", "_sessions")
+    __slots__ = ("_c", "_claims", "_content", "_context", "_q", "_sessions")
 
     def __init__(self, statements: Any, connection: Any) -> None:
         """Bind to a connection."""
         self._q, self._c = statements, connection
         self._sessions, self._claims = Sessions(statements, connection), Claims(statements, connection)
-        self._context = Context(statements, connection)
+        self._context, self._content = Context(statements, connection), Content(statements, connection)
 
     def census(self) -> tuple[int, int]:
         """How many aggregates, and how many events they should have by their sequence rows."""
@@ -75,6 +79,7 @@ class Upkeep:
             tuple(self.recoveries(session_id)),
             self._context.epoch(session_id),
             tuple(self._context.drafts(session_id)),
+            tuple(self._content.uses(session_id)),
         )
 
     def clear(self, session_id: str) -> None:
@@ -124,6 +129,8 @@ class Upkeep:
             self._context.put_epoch(session_id, kept.epoch)
         for draft in kept.drafts:
             self._context.put_draft(session_id, draft)
+        for digest in kept.content:
+            self._content.use(session_id, digest)
 
 
 # -- values as columns -------------------------------------------------------------------------------------------------------

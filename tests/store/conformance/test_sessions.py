@@ -218,3 +218,28 @@ async def test_bytes_are_kept_under_their_hash(store, data):
     assert first == second == hashlib.sha256(data).hexdigest()
     assert await store.read(lambda tx: tx.content.get(first)) == data
     assert await store.read(lambda tx: tx.content.get("0" * 64)) is None
+
+
+async def test_bytes_go_with_the_last_session_that_refers_to_them(store, build):
+    def work(tx):
+        for session_id in ("ses_1", "ses_2", "ses_3"):
+            build.session(tx, session_id)
+        shared, own = tx.content.put(b"shared"), tx.content.put(b"own")
+        tx.content.use("ses_1", shared)
+        tx.content.use("ses_1", shared)
+        tx.content.use("ses_1", own)
+        tx.content.use("ses_2", shared)
+        tx.content.lend("ses_2", "ses_3")
+        return shared, own
+
+    def left(tx):
+        return tx.content.get(shared), tx.content.get(own), [tx.content.uses(f"ses_{n}") for n in (1, 2, 3)]
+
+    shared, own = await store.write(work)
+    assert await store.read(left) == (b"shared", b"own", [sorted([shared, own]), [shared], [shared]])
+    await store.write(lambda tx: tx.content.release("ses_1"))
+    assert await store.read(left) == (b"shared", None, [[], [shared], [shared]])
+    await store.write(lambda tx: tx.content.release("ses_2"))
+    assert (await store.read(left))[0] == b"shared"
+    await store.write(lambda tx: tx.content.release("ses_3"))
+    assert await store.read(left) == (None, None, [[], [], []])

@@ -559,6 +559,26 @@ INSERT INTO content (hash, bytes) VALUES (:hash, :bytes) ON CONFLICT (hash) DO N
 -- The bytes of a hash.
 SELECT bytes FROM content WHERE hash = :hash;
 
+-- name: content_use(session_id, hash)!
+-- A session refers to the bytes.
+INSERT INTO content_use (session_id, hash) VALUES (:session_id, :hash) ON CONFLICT (session_id, hash) DO NOTHING;
+
+-- name: content_uses(session_id)
+-- What a session refers to.
+SELECT hash FROM content_use WHERE session_id = :session_id ORDER BY hash;
+
+-- name: content_lend(session_id, child_id)!
+-- Another session refers to the same.
+INSERT INTO content_use (session_id, hash) SELECT :child_id, hash FROM content_use WHERE session_id = :session_id;
+
+-- name: content_unuse(session_id)!
+-- A session refers to nothing any more.
+DELETE FROM content_use WHERE session_id = :session_id;
+
+-- name: content_drop_unused(hash)!
+-- Forget bytes that no session refers to.
+DELETE FROM content WHERE hash = :hash AND NOT EXISTS (SELECT 1 FROM content_use WHERE content_use.hash = content.hash);
+
 -- == upkeep ===================================================================================================================
 
 -- name: upkeep_census()^

@@ -187,6 +187,14 @@ CREATE TABLE content (
     bytes BLOB NOT NULL
 );
 
+-- Which sessions use which bytes: what no session uses any more goes with the last that did.
+CREATE TABLE content_use (
+    session_id TEXT NOT NULL REFERENCES session (id) ON DELETE CASCADE DEFERRABLE INITIALLY DEFERRED,
+    hash       TEXT NOT NULL REFERENCES content (hash),
+    PRIMARY KEY (session_id, hash)
+) WITHOUT ROWID;
+CREATE INDEX content_use_by_hash ON content_use (hash);
+
 CREATE TABLE tombstone (
     session_id TEXT PRIMARY KEY,
     time       INTEGER NOT NULL
