@@ -9,6 +9,7 @@ from perdure import errors, tool
 from perdure.core import events, messages
 from perdure.errors import ModelErrorKind
 from perdure.models.scripted import Call, Fail, Gate, Hang, Text
+from perdure.server import metrics
 from perdure.session import status
 
 SESSION = "ses"
@@ -34,7 +35,7 @@ async def test_a_session_that_waits_for_its_model_says_so_since_when_and_who_run
     node, session, gate = await hanging(nodes)
     since = node.clock.now_ms()
     node.clock.advance(1_000)
-    assert await session.status() == status.Status("running", "model", since, None, node.engine.owner_id)
+    assert await session.status() == status.Status("running", "model", since, None, node.engine.owner_id, "model")
     gate.open()
     await session.wait("hello")
     assert (await session.status()).status == "idle", "never older than a terminal event somebody has seen"
@@ -173,8 +174,10 @@ async def test_a_blocked_context_source_is_named_and_leaves_the_input_pending_ru
     await session.prompt("Hello", id="hello")
     await node.quiet()
     found = await session.status()
-    assert found.status == "blocked"
+    assert (found.status, found.cause) == ("blocked", "source")
     assert "notes" in found.reason
+    told = (await metrics.stored(node.engine)).sessions
+    assert {name: number for name, number in told.items() if number} == {"blocked": 1}
     assert await node.claim() is None
     assert "prompt.promoted" not in await node.names()
     assert (await node.info()).wake_attempts == 0

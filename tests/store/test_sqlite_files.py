@@ -5,6 +5,7 @@ import asyncio
 import apsw
 import pytest
 
+from perdure.core import codec, events
 from perdure.store import group_commit
 from perdure.store.sqlite import SqliteStore
 
@@ -52,6 +53,25 @@ async def test_processes_that_write_at_once_lose_nothing_db_2(tmp_path, processe
     page = await store.read(lambda tx: tx.events.page("a", -1, 999))
     assert [row.seq for row in page] == list(range(300))
     assert len({row.id for row in page}) == 300
+    await store.close()
+
+
+async def test_whether_an_interrupt_was_asked_for_is_found_by_an_index_of_just_those_ex_7(tmp_path, build):
+    kind = codec.versioned(events.ExecutionInterruptRequested)
+    store = await SqliteStore.open(tmp_path / "log.db")
+
+    def work(tx):
+        found = [tx.events.newest_interrupt("a")]
+        for seq, one in enumerate(["x.1", kind, "x.1", kind, "x.1"]):
+            tx.events.next_seq("a")
+            tx.events.append(build.event(f"evt_{seq}", "a", seq, type=one))
+        plan = f"EXPLAIN QUERY PLAN {tx.events._q.event_newest_interrupt.sql}"
+        plans = tx.events._c.execute(plan, {"aggregate_id": "a"}).fetchall()
+        return [*found, tx.events.newest_interrupt("a"), tx.events.newest_interrupt("b")], [row[-1] for row in plans]
+
+    found, plans = await store.write(work)
+    assert found == [-1, 3, -1]
+    assert plans == ["SEARCH event USING COVERING INDEX event_interrupts (aggregate_id=?)"]
     await store.close()
 
 

@@ -221,7 +221,7 @@ class Follower:
             return None
         if waiting:
             return f"waits for approval; decide with: perdure approve {self._session.id} {waiting[0].call_id}"
-        decided = status.reason == "approval"  # and its turn is about to be taken up
+        decided = status.cause == "approval"  # and its turn is about to be taken up
         return None if decided else f"waits for a person: {status.reason}"
 
     def _progress(self, fact: Any) -> None:

@@ -13,6 +13,29 @@ from perdure.core import events, messages
 from perdure.core.attempts import Attempt
 
 State = Literal["idle", "running", "waiting", "retrying", "recovering", "blocked", "held"]
+Cause = Literal[
+    "owner",
+    "context",
+    "next_step",
+    "model",
+    "tool",
+    "compaction",
+    "interrupt",
+    "provider",
+    "attempt",
+    "owner_gone",
+    "recovery_failed",
+    "approval",
+    "decision",
+    "resume",
+    "source",
+    "imported",
+]
+"""Running: it waits for an `owner`, reads its `context`, is about to take its `next_step`, waits for the `model`, a `tool` or
+a `compaction`, settles an `interrupt`. Retrying: the `provider` failed. Recovering: the next `attempt`, the `owner_gone`, or a
+`recovery_failed`. Waiting for a person: an `approval`, the `decision` about a recovery, or to `resume` inputs. Blocked: a
+`source` of the context. Held: it was `imported`.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +66,16 @@ class AttemptPage:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What a session does and what it waits for; times in epoch ms."""
+    """What a session does and what it waits for; times in epoch ms. `reason` is for people, `cause` is what a program decides
+    by; an idle session has neither.
+    """
 
     status: State
     reason: str | None = None
     since: int | None = None
     until: int | None = None
     owner: str | None = None
+    cause: Cause | None = None
 
 
 @dataclass(frozen=True, slots=True)

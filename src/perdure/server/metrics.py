@@ -104,8 +104,10 @@ class Stored:
 
 async def stored(engine: engines.Engine) -> Stored:
     """Ask the database; the work is bounded whatever it holds, a count of its sessions aside."""
-    now, budget = engine.world.clock.now_ms(), engine.settings.recovery_budget
-    tally, waiting = await engine.store.read(lambda tx: (status.tally(tx, now, budget=budget), recoveries.listed(tx)))
+    now, budget, blocked = engine.world.clock.now_ms(), engine.settings.recovery_budget, {**engine.parts.blocked}
+    tally, waiting = await engine.store.read(
+        lambda tx: (status.tally(tx, now, budget=budget, blocked=blocked), recoveries.listed(tx))
+    )
     return Stored(tally, Counter(one.phase for one in waiting))
 
 

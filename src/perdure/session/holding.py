@@ -12,7 +12,6 @@ from perdure.session import recovery
 from perdure.store import claims, sessions
 
 STARTED = codec.versioned(events.ExecutionStarted)
-INTERRUPT_REQUESTED = codec.versioned(events.ExecutionInterruptRequested)
 
 
 def leave(unit: Unit, session: sessions.SessionRow) -> None:
@@ -46,4 +45,4 @@ def leave(unit: Unit, session: sessions.SessionRow) -> None:
 def interrupt_asked(unit: Unit, session_id: str) -> bool:
     """Whether the log holds an interrupt request for the open execution: one after its start."""
     log = unit.tx.events
-    return log.newest_of(session_id, INTERRUPT_REQUESTED) > log.newest_of(session_id, STARTED)
+    return log.newest_interrupt(session_id) > log.newest_of(session_id, STARTED)

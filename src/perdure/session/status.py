@@ -11,7 +11,7 @@ from typing import get_args
 
 from perdure.core import messages
 from perdure.core.answers import State, Status
-from perdure.session import exhaustion, holding, sessions
+from perdure.session import exhaustion, sessions
 from perdure.session import recovery as recovering
 from perdure.store import port
 from perdure.store import sessions as rows
@@ -58,12 +58,17 @@ def page(
     return Listed(tuple(found), before if more else None)
 
 
-def tally(tx: port.Tx, now: int, *, budget: int = 3, limit: int = 500) -> dict[State, int]:
-    """How many sessions there are of each status; beyond `limit` that are not idle, those not looked at count as idle."""
+def tally(
+    tx: port.Tx, now: int, *, budget: int = 3, limit: int = 500, blocked: Mapping[str, str] | None = None
+) -> dict[State, int]:
+    """How many sessions there are of each status, `blocked` as in `page`; beyond `limit` that are not idle, those not looked
+    at count as idle.
+    """
     found: dict[State, int] = dict.fromkeys(get_args(State), 0)
     stirring = tx.sessions.stirring(limit)
     for session_id in stirring:
-        found[status_of(tx, session_id, now, budget=budget).status] += 1
+        seen = blocked_by(status_of(tx, session_id, now, budget=budget), (blocked or {}).get(session_id))
+        found[seen.status] += 1
     found["idle"] += tx.sessions.count() - len(stirring)
     return found
 
@@ -75,31 +80,40 @@ def status_of(tx: port.Tx, session_id: str, now: int, *, budget: int = 3) -> Sta
     """
     session = sessions.get(tx, session_id)
     if session.held:
-        return Status("held", "imported: resume it or send a prompt")
+        return Status("held", "imported: resume it or send a prompt", cause="imported")
     claim = tx.claims.of_session(session_id)
     if claim:
         return _claimed(tx, claim, now)
     if session.parked:
-        return Status("waiting", "approval", since=session.time_updated)
+        return Status("waiting", "approval", since=session.time_updated, cause="approval")
     return _unclaimed(tx, session, exhaustion.budget_of(session, budget))
 
 
 def _claimed(tx: port.Tx, claim: ClaimRow, now: int) -> Status:
     since, owner = claim.time_created, claim.owner_id
     if claim.recovery_error:
-        return Status("recovering", f"recovery failed: {claim.recovery_error}", since, claim.recovery_not_before, owner)
+        return Status(
+            "recovering",
+            f"recovery failed: {claim.recovery_error}",
+            since,
+            claim.recovery_not_before,
+            owner,
+            cause="recovery_failed",
+        )
     if recovering.is_dead(claim, now):
-        return Status("recovering", "owner gone", since, None, owner)
+        return Status("recovering", "owner gone", since, None, owner, cause="owner_gone")
     if claim.interrupted:
-        return Status("running", "interrupt", since, None, owner)
+        return Status("running", "interrupt", since, None, owner, cause="interrupt")
     if claim.phase == "safe":
-        return Status("running", "context", since, None, owner)
+        return Status("running", "context", since, None, owner, cause="context")
     if claim.assistant_message_id is None:
         summary = claim.purpose == "compaction" or claim.phase == "unknown"
-        return Status("running", "compaction" if summary else "next step", since, None, owner)
+        if summary:
+            return Status("running", "compaction", since, None, owner, cause="compaction")
+        return Status("running", "next step", since, None, owner, cause="next_step")
     current = tx.messages.newest_assistant(claim.session_id)
     if current and current.retry:
-        return Status("retrying", current.retry.error.message, since, current.retry.at, owner)
+        return Status("retrying", current.retry.error.message, since, current.retry.at, owner, cause="provider")
     calls = [
         part
         for _, part in tx.messages.open_parts(claim.session_id, claim.assistant_message_id)
@@ -107,24 +121,24 @@ def _claimed(tx: port.Tx, claim: ClaimRow, now: int) -> Status:
     ]
     if calls:
         first = min(part.time.ran or part.time.created for part in calls)
-        return Status("running", "tool " + ", ".join(part.name for part in calls), first, None, owner)
-    return Status("running", "model", current.time.created if current else since, None, owner)
+        return Status("running", "tool " + ", ".join(part.name for part in calls), first, None, owner, cause="tool")
+    return Status("running", "model", current.time.created if current else since, None, owner, cause="model")
 
 
 def _unclaimed(tx: port.Tx, session: rows.SessionRow, budget: int) -> Status:
     recovery = tx.recoveries.waiting(session.id)
     if recovery and recovery.wake_pending:
         attempt = f"attempt {max(session.wake_attempts, 1)} of {budget}"
-        return Status("recovering", attempt, recovery.time_created, recovery.not_before)
+        return Status("recovering", attempt, recovery.time_created, recovery.not_before, cause="attempt")
     if recovery:
-        return Status("waiting", "decision: resume or dismiss", recovery.time_created)
+        return Status("waiting", "decision: resume or dismiss", recovery.time_created, cause="decision")
     pending = tx.inbox.pending(session.id)
     if any(row.wake_pending for row in pending):
-        return Status("running", "owner", min(row.time_created for row in pending if row.wake_pending))
+        return Status("running", "owner", min(row.time_created for row in pending if row.wake_pending), cause="owner")
     if pending:
-        asked = tx.events.newest_of(session.id, holding.INTERRUPT_REQUESTED) > pending[0].admitted_seq
+        asked = tx.events.newest_interrupt(session.id) > pending[0].admitted_seq
         why = "held by interrupt" if asked else "not wanted to run yet"
-        return Status("waiting", f"resume: the inputs are {why}", pending[0].time_created)
+        return Status("waiting", f"resume: the inputs are {why}", pending[0].time_created, cause="resume")
     return Status("idle", since=session.time_updated)
 
 
@@ -141,6 +155,6 @@ def at_rest(tx: port.Tx, session_id: str) -> bool:
 
 def blocked_by(found: Status, source: str | None) -> Status:
     """The status of a session whose context source this process could not read, as long as it still waits for that."""
-    if source is None or found.status != "running" or found.reason not in {"owner", "context", "next step"}:
+    if source is None or found.cause not in {"owner", "context", "next_step"}:
         return found
-    return Status("blocked", source, found.since, None, found.owner)
+    return Status("blocked", source, found.since, None, found.owner, cause="source")

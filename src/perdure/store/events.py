@@ -154,6 +154,12 @@ class Events:
         self.flush()
         return [EventRow(*row) for row in self._q.event_feed(self._c, after=after, limit=limit)]
 
+    def newest_interrupt(self, aggregate_id: str) -> int:
+        """The seq at which an interrupt was last asked for, -1 if none was."""
+        self.flush()
+        seq = self._q.event_newest_interrupt(self._c, aggregate_id=aggregate_id)
+        return -1 if seq is None else seq
+
     def newest_of(self, aggregate_id: str, stored_type: str) -> int:
         """The newest seq of a versioned type in the aggregate, -1 if it has none."""
         self.flush()

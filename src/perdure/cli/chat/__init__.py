@@ -85,7 +85,7 @@ async def _talk(session: connect.Session, console: Console, link: _Link, *, fres
     shown = shown[-TAIL:]
     for message in shown:
         paper.put(console, message)
-    busy = status.status in RUNS or (status.status == "waiting" and status.reason == "approval")
+    busy = status.status in RUNS or status.cause == "approval"
     view = View(frozenset(one.id for one in shown if isinstance(one, messages.Assistant)), busy=busy)
     for waiting in await session.inbox():
         if waiting.kind == "user":

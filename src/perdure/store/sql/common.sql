@@ -63,6 +63,11 @@ WHERE position > :after ORDER BY position LIMIT :limit;
 -- The newest seq of a type in an aggregate, null if it has none; walks backwards, for the rare hour it is asked.
 SELECT seq FROM event WHERE aggregate_id = :aggregate_id AND type = :type ORDER BY seq DESC LIMIT 1;
 
+-- name: event_newest_interrupt(aggregate_id)$
+-- The newest seq at which an interrupt was asked for, null if none was; by the index of just those.
+SELECT seq FROM event WHERE aggregate_id = :aggregate_id AND type = 'session.execution.interrupt_requested.1'
+ORDER BY seq DESC LIMIT 1;
+
 -- name: event_delete(aggregate_id)!
 -- Remove the events of an aggregate whose sequence row is gone.
 DELETE FROM event WHERE aggregate_id = :aggregate_id;

@@ -20,6 +20,9 @@ CREATE TABLE event (
     UNIQUE (aggregate_id, seq)
 );
 
+-- Whether an interrupt was asked for is looked up for every session that waits, however long its log is.
+CREATE INDEX event_interrupts ON event (aggregate_id, seq) WHERE type = 'session.execution.interrupt_requested.1';
+
 CREATE TRIGGER event_is_append_only_update BEFORE UPDATE ON event
 BEGIN
     SELECT RAISE(ABORT, 'event is append-only');
