@@ -212,6 +212,10 @@ for session_id, prompt in {
 WRONG = {"no decision": {}, "another": {"decision": "maybe"}, "a number": {"decision": 1}}
 WRONG |= {"a long note": {"decision": "deny", "note": "x" * 10_001}, "NUL": {"decision": "deny", "note": "a\x00"}}
 rows(DECIDE, 422, "invalid-input", WRONG, session_id="parked")
+bad = {what: {"decision": "deny", "message_id": one} for what, one in refusing.BAD_IDS.items() if one != "a\ud800"}
+rows(DECIDE, 422, "invalid-id", bad, session_id="parked")
+elsewhere = {"a call of another message": {"decision": "deny", "message_id": "parked-1"}}
+rows(DECIDE, 404, "approval-not-found", elsewhere, session_id="parked")
 rows(DECIDE, 422, "invalid-input", {"a long call id": GOOD[DECIDE]}, session_id="parked", call_id="x" * 1001)
 for what, where in {
     "a session where nothing waits": {"session_id": "idle"},

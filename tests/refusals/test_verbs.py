@@ -49,6 +49,7 @@ SESSION = {
     "interrupt": lambda one: one.interrupt(),
     "decide": lambda one: one.decide("c2", "approve"),
     "approvals": lambda one: one.approvals(),
+    "attempts": lambda one: one.attempts(),
     "compact": lambda one: one.compact(),
     "wait": lambda one: one.wait(timeout=5),
     "messages": lambda one: one.messages(),
@@ -274,6 +275,12 @@ rows(
 
 # -- control -----------------------------------------------------------------------------------------------------------------
 
+rows("Session.attempts", errors.InvalidInput, {f"limit {n}": lambda one, n=n: one.attempts(limit=n) for n in LIMITS})
+rows("Session.attempts", errors.InvalidInput, {"a seq beyond all": lambda one: one.attempts(after=2**70)})
+bad = {what: lambda one, id_=id_: one.decide("c2", "deny", message_id=id_) for what, id_ in refusing.BAD_IDS.items()}
+rows("Session.decide", errors.InvalidId, bad, "parked")
+other = {"a call of another message": lambda one: one.decide("c2", "deny", message_id="parked-1")}
+rows("Session.decide", errors.ApprovalNotFound, other, "parked")
 for busy in ("parked", "running", "failing", "asking", "held"):
     rows("Session.compact", errors.SessionBusy, {f"a session that is {busy}": SESSION["compact"]}, busy)
 rows(

@@ -1,6 +1,6 @@
 """What a prompt is made of, as a caller gives it.
 
-Lives here: `Part`, and the words a verb takes. Not here: what the log keeps of it (`core/messages.py`), admission.
+Lives here: `Part`, and the words and numbers a verb takes. Not here: what the log keeps of it (`core/messages.py`), admission.
 """
 
 from __future__ import annotations
@@ -51,3 +51,9 @@ def check_delivery(delivery: str) -> None:
     """Raise `InvalidInput` for what is no delivery."""
     if delivery not in {"steer", "queue"}:
         raise errors.InvalidInput(f"delivery must be steer or queue, not {delivery!r}")
+
+
+def check_limit(limit: int) -> None:
+    """Raise `InvalidInput` for a page of nothing."""
+    if limit < 1:
+        raise errors.InvalidInput(f"limit must be 1 or more, not {limit}")

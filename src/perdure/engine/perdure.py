@@ -133,17 +133,12 @@ class Sessions:
 
     async def list(self, *, limit: int = 50, before: tuple[int, str] | None = None) -> Page:
         """Sessions, newest first. Raises `InvalidInput` for a `limit` below 1."""
-        _check_limit(limit)
+        parts.check_limit(limit)
         start = before or (2**62, "")
         found = await self._engine.store.read(lambda tx: tx.sessions.page(start, limit + 1))
         more = len(found) > limit
         found = found[:limit]
         return Page(found, (found[-1].time_created, found[-1].id) if more else None)
-
-
-def _check_limit(limit: int) -> None:
-    if limit < 1:
-        raise errors.InvalidInput(f"limit must be 1 or more, not {limit}")
 
 
 class Recoveries:
@@ -315,8 +310,10 @@ class Session:
     ) -> ApprovalRow:
         """Approve or deny a call that waits; `message_id`, of its row, tells it from a later call of the same id.
 
-        Raises `ApprovalNotFound`, `AlreadyDecided`, `InvalidInput`.
+        Raises `ApprovalNotFound`, `AlreadyDecided`, `InvalidInput`, `InvalidId`.
         """
+        if message_id is not None:
+            ids.check_shape("Message id", message_id)
         if decision not in {"approve", "deny"}:
             raise errors.InvalidInput(f"decision must be approve or deny, not {decision!r}")
         if "\x00" in by or "\x00" in (note or ""):
@@ -333,8 +330,9 @@ class Session:
 
     async def attempts(self, *, after: int = -1, limit: int = 100) -> AttemptPage:
         """Requests to providers that began after a seq, and what each used, read from the log; the page ends between two
-        messages. Raises `SessionNotFound`, `SessionGone`.
+        messages. Raises `SessionNotFound`, `SessionGone`, `InvalidInput` for a `limit` below 1.
         """
+        parts.check_limit(limit)
         log = self._engine.log
         return await log.store.read(lambda tx: attempts.page(tx, log.registry, self.id, after, limit))
 
@@ -366,7 +364,7 @@ class Session:
 
     async def messages(self, *, after: int = -1, before: int | None = None, limit: int = 200) -> list[messages.Message]:
         """The transcript after a seq, in order, assistants with their parts; with `before` the last of it before that seq."""
-        _check_limit(limit)
+        parts.check_limit(limit)
 
         def work(tx: Any) -> list[messages.Message]:
             sessions.get(tx, self.id)

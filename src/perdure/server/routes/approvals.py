@@ -7,7 +7,6 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 from starlette.responses import Response
 
-from perdure import ids
 from perdure.server import problems, requests, wire
 from perdure.server.serving import Here, Target
 from perdure.session import approvals
@@ -33,6 +32,5 @@ async def decide_approval(
 
     A model may use a call id again in another message: without `message_id` the decision is about the call that waits.
     """
-    named = body.message_id and ids.check_shape("Message id", body.message_id)
-    row = await session.decide(call_id, body.decision, note=body.note, message_id=named)
+    row = await session.decide(call_id, body.decision, note=body.note, message_id=body.message_id)
     return wire.json(wire.approval(await here.perdure.engine.store.read(lambda tx: approvals.asked(tx, row))))
