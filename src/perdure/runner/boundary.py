@@ -37,7 +37,7 @@ async def begin(parts: Parts, held: claims.Held) -> Turn | None:
     except errors.PerdureError as error:
         await endings.fail_before_start(parts, held, error)
         return None
-    history = await parts.histories.load(held.session_id)
+    history = await parts.histories.current(held.session_id, held.seq)
     summary_id = parts.mint("msg")
     seen = await context.observe(turn.ready.sources)
     note_id, metadata = parts.mint("msg"), telemetry.traceparent()
@@ -68,7 +68,7 @@ async def resume(parts: Parts, held: claims.Held) -> Turn | None:
     None where the turn was ended meanwhile; the claim is then let go.
     """
     session = await _session(parts, held)
-    history = await parts.histories.load(held.session_id)
+    history = await parts.histories.current(held.session_id, held.seq)
     asked = history.newest_assistant()
     try:
         turn = _turn(parts, held, session, asked.agent if asked else None)

@@ -148,10 +148,12 @@ class Turn:
         settling: bool = False,
         durable: Callable[[], None] | None = None,
     ) -> T:
-        """Run a fenced unit and keep the transcript in memory up to it. Raises `ClaimLost`, `Interrupted`."""
+        """Run a fenced unit; `durable` is called once it is, even if the caller no longer waits. Raises `ClaimLost`,
+        `Interrupted`.
+        """
 
         def committed(appended: Sequence[events.Recorded[Any]]) -> None:
-            self.parts.histories.apply(self.session_id, appended)
+            del appended
             if durable:
                 durable()
 

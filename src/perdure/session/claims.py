@@ -34,7 +34,8 @@ class Interrupted(Exception):
 @dataclass(slots=True)
 class Held:
     """A claim this process holds. `execution_id` changes at a hand-over; `trusted_until` is on the suspend-counting
-    clock (ms); `session` is the row as it was when the claim was taken, until somebody makes use of it.
+    clock (ms); `seq` is the session's last when the claim was taken, `session` its row then, until somebody makes use of
+    that.
     """
 
     session_id: str
@@ -42,6 +43,7 @@ class Held:
     execution_id: str
     attempt: int
     trusted_until: int
+    seq: int = -1
     session: SessionRow | None = None
     compaction_id: str | None = None
     parked: bool = False
@@ -56,6 +58,7 @@ class Taken:
     """
 
     attempt: int = 0
+    seq: int = -1
     session: SessionRow | None = None
     refused_by: str | None = None
     dead: bool = False
@@ -119,7 +122,7 @@ class Claims:
         trusted = started + self.lease_ms - self.margin_ms
         session = taken.session
         parked = session is not None and session.parked
-        return Held(session_id, self.owner_id, claim_id, taken.attempt, trusted, session, parked=parked)
+        return Held(session_id, self.owner_id, claim_id, taken.attempt, trusted, taken.seq, session, parked=parked)
 
     def _take(self, unit: Unit, session_id: str, claim_id: str, *, forced: bool) -> Taken:
         tx = unit.tx
@@ -129,7 +132,7 @@ class Claims:
             return Taken()
         if claim:
             if claim.id == claim_id:  # this unit ran before, and its commit took place
-                return Taken(session.wake_attempts, session)
+                return Taken(session.wake_attempts, tx.events.sequence(session_id)[0], session)
             dead = owner.has_left(claim.owner_id, claim.expires_at, unit.now)
             return Taken(dead=True) if dead else Taken(refused_by=claim.owner_id)
         waiting = promotion.waiting(tx, session_id, unit.now)
@@ -153,7 +156,7 @@ class Claims:
         continued = any(one.continuation for one in waiting)
         if continued and (recovery := tx.recoveries.waiting(session_id)):
             tx.recoveries.add_attempt(recovery.execution_id)
-        return Taken(tx.sessions.add_wake_attempt(session_id), session)
+        return Taken(tx.sessions.add_wake_attempt(session_id), tx.events.sequence(session_id)[0], session)
 
     async def acquire_compaction(self, session_id: str, message_id: str) -> Held:
         """Take the claim for a compaction somebody asked for; its start is durable when this returns (CMP-3).

@@ -9,7 +9,7 @@ sessions is bounded by its size, so that a few huge ones fill no memory. Not her
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -36,6 +36,7 @@ class Histories:
         self._busy: set[str] = set()
         self._behind: set[str] = set()
         self._derived: dict[str, dict[Callable[[], Any], Any]] = {}
+        log.live.tap(self._heard)
 
     @contextmanager
     def busy(self, session_id: str) -> Generator[None, None, None]:
@@ -47,12 +48,13 @@ class Histories:
             self._busy.discard(session_id)
             self._trim()
 
-    async def current(self, session_id: str) -> transcript.Transcript:
-        """The transcript of a session this process executes: as far as its own commits go, which is all that a model
-        sees; what others appended meanwhile (admissions, requests) is no message yet.
+    async def current(self, session_id: str, upto: int = -1) -> transcript.Transcript:
+        """The transcript of a session this process executes: as far as its own commits go and at least `upto`, which is all
+        that a model sees; what others appended since (admissions, requests) is no message yet.
         """
         held = self._held.get(session_id)
-        return held.freeze() if held and session_id not in self._behind else await self.load(session_id)
+        known = held and session_id not in self._behind and held.seq >= upto
+        return held.freeze() if held and known else await self.load(session_id)
 
     async def load(self, session_id: str) -> transcript.Transcript:
         """The session's transcript as it is now."""
@@ -62,29 +64,34 @@ class Histories:
             held = transcript.Builder(found)
             self._weigh(session_id, found.messages)
         else:
-            while missed := await self._log.read(session_id, held.seq):
-                for recorded in missed:
-                    held.apply(recorded)
-                    self._weigh(session_id, recorded.data)
+            while await self._catch_up(session_id, held) == PAGE:
+                pass
         self._behind.discard(session_id)
         self._keep_it(session_id, held)
         self._trim()
         return held.freeze()
 
-    def apply(self, session_id: str, recorded: Iterable[events.Recorded[Any]]) -> None:
-        """Bring a transcript that is held up to facts just committed. What does not follow without a gap is left to
-        the next `load`.
+    async def _catch_up(self, session_id: str, held: transcript.Builder) -> int:
+        """Fold a page of what was missed; how much that was."""
+        missed = await self._log.read(session_id, held.seq, PAGE)
+        for recorded in missed:
+            held.apply(recorded)
+            self._weigh(session_id, recorded.data)
+        return len(missed)
+
+    def _heard(self, event: events.Recorded[Any]) -> None:
+        """Bring a transcript that is held up to a fact committed here. One that does not follow without a gap is left to the
+        next `load`.
         """
+        session_id = event.aggregate_id
         held = self._held.get(session_id)
-        if held is None:
+        if held is None or event.seq <= held.seq:
             return
-        for event in recorded:
-            if event.seq == held.seq + 1:
-                held.apply(event)
-                self._weigh(session_id, event.data)
-            elif event.seq > held.seq:
-                self._behind.add(session_id)
-        self._keep_it(session_id, held)
+        if event.seq == held.seq + 1:
+            held.apply(event)
+            self._weigh(session_id, event.data)
+        else:
+            self._behind.add(session_id)
 
     def derived(self, session_id: str, kind: Callable[[], T]) -> T:
         """What a reader of the session's transcript keeps of it, one value a kind, for as long as the transcript is held."""
