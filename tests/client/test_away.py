@@ -82,6 +82,84 @@ async def test_a_reader_goes_on_when_the_server_stopped_and_came_back_and_repeat
             assert heard == [event.seq async for event in session.events(follow=False)]
 
 
+async def test_the_feed_of_all_sessions_goes_on_from_its_last_position_when_the_server_is_back(app_here, serve, token):
+    async with serve(app_here) as url:
+        port = int(url.rpartition(":")[2])
+        async with Client(url, token=token) as client:
+            session = await client.sessions.create("default", id="s")
+            await session.wait((await session.prompt("one", id="p1")).id)
+    heard = []
+
+    async def read(client):
+        async for event in client.events():
+            heard.append((event.position, event.aggregate_id, event.seq))
+            if isinstance(event.data, events.ExecutionEnded) and "p2" in event.data.message_ids:
+                return
+
+    async with asyncio.timeout(30), contextlib.AsyncExitStack() as stack:
+        async with serve(app_here, port):
+            client = await stack.enter_async_context(Client(url, token=token))
+            reading = asyncio.create_task(read(client))
+            await until(lambda: len(heard) >= 8)
+        async with serve(app_here, port):
+            other = await client.sessions.create("default", id="other")
+            await other.prompt("two", id="p2")
+            await reading
+            whole = [(one.position, one.aggregate_id, one.seq) async for one in client.events(follow=False)]
+    assert heard == whole[: len(heard)]
+    assert {one[1] for one in heard} == {"s", "other"}
+
+
+@pytest.mark.crash
+@pytest.mark.slow
+async def test_turns_that_lost_their_server_are_listed_gone_on_with_and_dismissed_through_the_client(
+    killable, provider, token
+):
+    """REC-7, REC-13: recoveries over HTTP, of sessions that want to be asked."""
+    provider.script([script.Rule(reply=(script.Text("Half"), script.Hang("middle")), contains="first", times=2)])
+    policy = events.Policy(recovery="ask")
+    async with asyncio.timeout(60), Client(killable.url, token=token, patience=40) as client:
+        for name in ("s1", "s2"):
+            session = await client.sessions.create(id=name, policy=policy)
+            await session.prompt("first", id=f"p_{name}")
+            await half_said(session)
+        await killable.kill()
+        await killable.start()
+        waiting = await waits(client, 2)
+        assert {one.session_id for one in waiting} == {"s1", "s2"}
+        assert not any(one.armed for one in waiting)
+        by_session = {one.session_id: one.execution_id for one in waiting}
+        one, two = [await client.sessions.get(name) for name in ("s1", "s2")]
+        assert (await one.status()).cause == "decision"
+        await client.recoveries.retry(by_session["s1"])
+        assert (await one.wait("p_s1")).outcome == "succeeded"
+        await client.recoveries.dismiss(by_session["s2"])
+        assert (await two.wait("p_s2")).outcome == "interrupted"
+        assert await client.recoveries.list() == []
+        for again in (client.recoveries.retry, client.recoveries.dismiss):
+            with pytest.raises((errors.RecoveryNotFound, errors.LifecycleConflict)):
+                await again(by_session["s2"])
+        assert (await two.wait((await two.prompt("next", id="p_next")).id)).outcome == "succeeded"
+
+
+async def half_said(session):
+    async with contextlib.aclosing(session.events(signals=True)) as following:
+        async for event in following:
+            if isinstance(event.data, events.TextDelta):
+                return
+
+
+async def waits(client, many):
+    """The recoveries, once so many wait: the sweep of the new server finds the dead one's claims."""
+    async with contextlib.aclosing(client.events()) as feed:
+        found = 0
+        async for event in feed:
+            found += isinstance(event.data, events.StepRecovered)
+            if found == many:
+                return await client.recoveries.list()
+    return []
+
+
 async def until(holds):
     """Let others run until it holds."""
     async with asyncio.timeout(20):

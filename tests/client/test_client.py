@@ -3,12 +3,14 @@
 import asyncio
 import contextlib
 import dataclasses
+import inspect
 
 import pytest
 
-from perdure import Part, errors
-from perdure.client import Client, ServerUnreachable, problems
+from perdure import Part, Perdure, errors
+from perdure.client import Client, Recoveries, ServerUnreachable, Session, Sessions, problems
 from perdure.core import events, messages
+from perdure.engine import perdure
 
 # What differs between two runs of anything, and the rows' own columns that no wire carries.
 RUNS = {
@@ -159,6 +161,41 @@ async def reused(app):
     yield [type(one.data).__name__ async for one in session.events(follow=False) if "Tool" in type(one.data).__name__]
 
 
+async def all_sessions(app):
+    """The feed of all sessions, and what is listed of all of them."""
+    for name in ("s1", "s2"):
+        session = await app.sessions.create("default", id=name)
+        await session.wait((await session.prompt("hi", id=f"p_{name}")).id)
+    whole = [event async for event in app.events(follow=False)]
+    yield [(one.aggregate_id, one.seq, type(one.data).__name__) for one in whole]
+    yield [one.position for one in whole]
+    half = whole[len(whole) // 2].position
+    yield [(one.aggregate_id, one.seq) async for one in app.events(after=half, follow=False)]
+    async with contextlib.aclosing(app.events(after=whole[-1].position)) as following:
+        await (await app.sessions.get("s1")).prompt("refund it", id="p3")
+        async for event in following:
+            yield event.aggregate_id, event.seq, type(event.data).__name__
+            if isinstance(event.data, events.ExecutionParked):
+                break
+    yield [(one.session_id, one.call_id, one.decision) for one in await app.approvals()]
+    yield await refusal(anext(app.events(after=10**9)))
+    yield [one async for one in app.events(after=event.position, follow=False)]
+
+
+async def summarised(app):
+    """Compact by hand, also where that is refused."""
+    session = await app.sessions.create("default", id="s")
+    for number in range(3):
+        await session.wait((await session.prompt(f"question {number}", id=f"p{number}")).id)
+    made = await session.compact()
+    await session.wait()
+    [found] = [one for one in await session.messages() if isinstance(one, messages.Compaction)]
+    yield found.id == made, found.status, found.reason
+    await session.prompt("refund it", id="p9")
+    await parked(session)
+    yield await refusal(session.compact())
+
+
 async def refusals(app):
     """Every way to ask wrongly, each with the error it gives."""
     session = await app.sessions.create("default", id="s")
@@ -186,7 +223,7 @@ async def refusals(app):
     yield await refusal(session.info())
 
 
-@pytest.mark.parametrize("story", [prompts, control, reused, refusals])
+@pytest.mark.parametrize("story", [prompts, control, reused, all_sessions, summarised, refusals])
 async def test_code_moves_from_embedded_to_remote_unchanged_and_is_told_the_same(app_here, client, story):
     """API, IN-1, IN-2, IN-12, IN-13, APR-2, API-3, EX-8: the same verbs, values and errors on both sides."""
     async with asyncio.timeout(30):
@@ -203,6 +240,37 @@ async def test_a_decision_is_about_the_call_that_waits_and_a_named_one_about_no_
     assert wrong == [errors.AlreadyDecided, errors.ApprovalNotFound]
     assert (open_still, approved) == ([True], ("approve", True))
     assert facts.count("ToolSucceeded") == facts.count("ToolFailed") == 1
+
+
+TWINS = [(Perdure, Client), (perdure.Sessions, Sessions), (perdure.Recoveries, Recoveries), (perdure.Session, Session)]
+ONLY_THERE = {"health"}
+"""What makes sense of a server alone."""
+
+
+def verbs(kind):
+    """Public methods and how each is called: names, kinds and defaults of its parameters, whether it is awaited."""
+    return {
+        name: (
+            inspect.iscoroutinefunction(method),
+            inspect.isasyncgenfunction(method),
+            [(one.name, one.kind, one.default) for one in inspect.signature(method).parameters.values()],
+        )
+        for name, method in inspect.getmembers(kind, inspect.isfunction)
+        if not name.startswith("_")
+    }
+
+
+@pytest.mark.parametrize(("here", "there"), TWINS, ids=lambda one: f"{one.__module__}.{one.__name__}")
+def test_the_client_has_the_verbs_of_the_embedded_api_parameter_by_parameter(here, there):
+    known = {name: called for name, called in verbs(there).items() if name not in ONLY_THERE}
+    assert known == verbs(here)
+
+
+async def test_the_nouns_of_the_client_are_those_of_the_embedded_api(app_here, client):
+    def nouns(app):
+        return {name for name in vars(app) if not name.startswith("_")} - {"engine"}
+
+    assert nouns(client) == nouns(app_here) == {"sessions", "recoveries"}
 
 
 async def test_create_and_prompt_without_an_id_make_one_so_that_they_may_be_sent_again(client):

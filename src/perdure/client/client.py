@@ -6,15 +6,16 @@ Lives here: opening and closing, creating, finding and listing. Not here: what i
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 
 from perdure import ids
-from perdure.client import wire
+from perdure.client import following, wire
 from perdure.client.session import Session
 from perdure.client.transport import Transport
 from perdure.core import answers, events, messages
@@ -71,6 +72,16 @@ class Client:
     async def health(self) -> Health:
         """The server's version and epoch."""
         return await self._transport.get("/health", Health)
+
+    async def events(self, *, after: int = 0, follow: bool = True) -> AsyncGenerator[events.Recorded[Any], None]:
+        """Facts of all sessions after a commit position, in the order of each session; with `follow` also those to come. A
+        fact's `position` is where to go on from; those of a deleted session may be missing. Close it when done.
+
+        It outlives the connection and the server: each fact comes exactly once. Raises `CursorBeyondEnd`.
+        """
+        async with aclosing(following.feed(self._transport, after, follow=follow)) as feed:
+            async for event in feed:
+                yield event
 
     async def approvals(self) -> list[wire.ApprovalInfo]:
         """Calls that wait for a person, of all sessions."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
 
 import httpx2
 import msgspec
@@ -21,6 +23,12 @@ from perdure.core import events, sse
 
 MAX_EVENT_BYTES = 256 * 2**20
 PAGE = 1000
+NOTES = frozenset({b"hello", b"synced"})
+"""Frames that are no events: signs of life."""
+
+AWAY = (httpx2.TransportError, problems.ServerUnreachable, errors.SubscriberOverflow, errors.StoreBusy)
+"""What a stream goes on after."""
+
 STEADY_S = 5.0
 """A connection that lived so long was a good one: patience begins anew."""
 
@@ -71,12 +79,36 @@ async def follow(transport: Transport, path: str, after: int, *, signals: bool) 
             if joined:
                 return
             raise
-        except (
-            httpx2.TransportError,
-            problems.ServerUnreachable,
-            errors.SubscriberOverflow,
-            errors.StoreBusy,
-        ) as error:
+        except AWAY as error:
+            why = error
+        transport.linked(up=False)
+        if time.monotonic() - began > STEADY_S:
+            backoff.again()
+        await backoff.pause(why)
+
+
+async def feed(transport: Transport, after: int, *, follow: bool) -> AsyncGenerator[events.Recorded[Any], None]:
+    """The facts of all sessions after a commit position, each once; with `follow` also those to come.
+
+    Raises as `follow`.
+    """
+    backoff = Backoff(transport.patience)
+    while True:
+        why: Exception | str = "the stream ended"
+        began = time.monotonic()
+        try:
+            async with aclosing(_frames(transport, "/v1/events", after=after, follow=follow)) as stream:
+                async for frame in stream:
+                    transport.linked(up=True)
+                    if frame.name == b"synced" and not follow:
+                        return
+                    event = None if frame.name in NOTES else wire.event(frame.data)
+                    position = int(frame.id or 0)
+                    if isinstance(event, events.Recorded) and position > after:
+                        after = position
+                        backoff.again()
+                        yield replace(event, position=position)
+        except AWAY as error:
             why = error
         transport.linked(up=False)
         if time.monotonic() - began > STEADY_S:
@@ -86,8 +118,15 @@ async def follow(transport: Transport, path: str, after: int, *, signals: bool) 
 
 async def _stream(transport: Transport, path: str, after: int) -> AsyncGenerator[events.Event | None, None]:
     """The events of one connection; None for what is only a sign of life. Raises what a problem in it says."""
+    async with aclosing(_frames(transport, path, after=after)) as stream:
+        async for frame in stream:
+            yield None if frame.name in NOTES else wire.event(frame.data)
+
+
+async def _frames(transport: Transport, path: str, **query: Any) -> AsyncGenerator[sse.Frame, None]:
+    """The frames of one connection. Raises what a problem in it says."""
     headers = {"Accept": "text/event-stream"}
-    async with transport.http.stream("GET", path, params={"after": after}, headers=headers) as answer:
+    async with transport.http.stream("GET", path, params=query, headers=headers) as answer:
         if not answer.is_success:
             raise problems.error_of(answer.status_code, await answer.aread())
         parser = sse.Parser(MAX_EVENT_BYTES)
@@ -95,7 +134,4 @@ async def _stream(transport: Transport, path: str, after: int) -> AsyncGenerator
             for frame in parser.feed(chunk):
                 if frame.name == b"problem":
                     raise problems.from_document(msgspec.json.decode(frame.data))
-                if frame.name in {b"hello", b"synced"}:
-                    yield None
-                else:
-                    yield wire.event(frame.data)
+                yield frame

@@ -70,6 +70,23 @@ class Perdure:
         """Stop gracefully."""
         await self.engine.stop()
 
+    async def events(self, *, after: int = 0, follow: bool = True) -> AsyncGenerator[events.Recorded[Any], None]:
+        """Facts of all sessions after a commit position, in the order of each session; with `follow` also those to come. A
+        fact's `position` is where to go on from; those of a deleted session may be missing. Close it when done.
+
+        Raises `CursorBeyondEnd`.
+        """
+        async with aclosing(self.engine.log.feed(after)) as feed:
+            async for event in feed:
+                if not isinstance(event, Synced):
+                    yield event
+                elif not follow:
+                    return
+
+    async def approvals(self) -> list[ApprovalRow]:
+        """Calls that wait for a person, of all sessions."""
+        return await self.engine.store.read(lambda tx: tx.approvals.list())
+
 
 @dataclass(frozen=True, slots=True)
 class Page:
