@@ -40,5 +40,6 @@ def says(capsys):
     def say(words):
         with capsys.disabled():
             sys.stdout.write(f"\n  {words} ")
+            sys.stdout.flush()  # a walk of an hour says how far it is
 
     return say
