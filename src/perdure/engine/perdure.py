@@ -16,13 +16,14 @@ from typing import Any, Self
 from perdure import agent as agents
 from perdure import config, errors, ids, pricing
 from perdure.core import events, messages
-from perdure.core.answers import AttemptPage, Receipt, Recovery
+from perdure.core.answers import AttemptPage, Receipt
 from perdure.engine import parts
 from perdure.engine.engine import Engine, World
 from perdure.engine.parts import Part
+from perdure.engine.recoveries import Recoveries
 from perdure.log.log import Synced
 from perdure.models import port as models
-from perdure.session import admission, approvals, attempts, fork, recoveries, sessions, status
+from perdure.session import admission, approvals, attempts, fork, sessions, status
 from perdure.store.approvals import ApprovalRow
 from perdure.store.inbox import InputRow
 from perdure.store.sessions import SessionRow
@@ -156,34 +157,6 @@ class Sessions:
         more = len(found) > limit
         found = found[:limit]
         return Page(found, (found[-1].time_created, found[-1].id) if more else None)
-
-
-class Recoveries:
-    """Turns that lost their owner and wait: for their continuation, for a decision, or for a recovery that fails."""
-
-    def __init__(self, engine: Engine) -> None:
-        """Work on `engine`."""
-        self._engine = engine
-
-    async def list(self) -> list[Recovery]:
-        """Those of every session, the most hopeful first."""
-        return await self._engine.store.read(recoveries.listed)
-
-    async def retry(self, execution_id: str) -> None:
-        """Go on with a turn that waits for a decision, or try a recovery that failed again at once.
-
-        Raises `InvalidId`, `RecoveryNotFound`, `LifecycleConflict` where nothing waits any more, `SessionGone`.
-        """
-        ids.check_shape("Execution id", execution_id)
-        session_id = await self._engine.log.transact(lambda unit: recoveries.retry(unit, execution_id))
-        self._engine.sweep_soon()
-        self._engine.ring(session_id)
-
-    async def dismiss(self, execution_id: str) -> None:
-        """End such a turn for good; its session takes new prompts. Raises as `retry`."""
-        ids.check_shape("Execution id", execution_id)
-        session_id = await self._engine.log.transact(lambda unit: recoveries.dismiss(unit, execution_id))
-        self._engine.ring(session_id)
 
 
 class Session:
