@@ -19,7 +19,7 @@ from perdure.engine import perdure as embedded
 from perdure.engine.parts import Part
 from perdure.maintenance import transfer
 
-TAKES_NOTHING = {"Recoveries.list"}
+TAKES_NOTHING = {"Recoveries.list", "Perdure.approvals"}
 
 
 async def everything(found):
@@ -412,6 +412,10 @@ ROWS["export"] = [
     ("an unknown session", errors.SessionNotFound, lambda app: everything(transfer.export(app.engine.log, "nobody"))),
     ("a deleted session", errors.SessionNotFound, lambda app: everything(transfer.export(app.engine.log, "gone"))),
     ("no text", errors.InvalidInput, lambda app: everything(transfer.export(app.engine.log, refusing.NO_TEXT))),
+]
+ROWS["Perdure.events"] = [
+    (f"position {n}", errors.CursorBeyondEnd, lambda app, n=n: everything(app.events(after=n, follow=False)))
+    for n in BEYOND
 ]
 ROWS["Log.feed"] = [
     (f"position {n}", errors.CursorBeyondEnd, lambda app, n=n: everything(app.engine.log.feed(n))) for n in BEYOND
