@@ -271,6 +271,11 @@ def test_no_function_body_is_longer_than_80_lines_and_one_in_a_hundred_than_55()
     assert len(longer) <= len(lengths) // 100, longer
 
 
+def test_the_order_of_a_turn_fits_on_one_screen():
+    [drain] = [module for module in modules().values() if module.path.parts[-2:] == ("runner", "drain.py")]
+    assert len(drain.path.read_text().splitlines()) <= 80
+
+
 def test_no_file_is_longer_than_400_lines():
     lengths = {module.at(1): len(module.path.read_text().splitlines()) for module in modules().values()}
     assert {name: length for name, length in lengths.items() if length > 400} == {}
