@@ -28,7 +28,8 @@ PROBLEMS = """## Problems
 
 An error is `application/problem+json`: `{"type", "title", "status", "detail", "remedy"}`, and more where the error has more to
 say. A program decides by `type`, a person reads `detail` and `remedy`. Besides these, `not-found` and `method-not-allowed` are
-said of routes that do not exist, and `unexpected` of what nobody foresaw."""
+said of routes that do not exist, `unexpected` of what nobody foresaw,
+`not-http` (400) and `headers-too-large` (431) of what is no request; the connection is then closed."""
 
 EVENTS = {"EventView": "Event", "Fact": "Event", "Signal": "Event"}
 EVERYWHERE = {"401", "403", "500", "503", "507"}

@@ -1,6 +1,8 @@
 """Every error has a status, and none of them tells more than it should."""
 
+import asyncio
 import inspect
+import json
 import logging
 import re
 
@@ -132,3 +134,31 @@ async def test_every_route_that_changes_something_takes_a_body_or_refuses_one(se
         for method, path in NOTHING
     }
     assert sorted(one for found in tried.values() for one in found) == sorted(silent)
+
+
+# -- what is no request ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "kind"),
+    [
+        (b"nonsense\r\n\r\n", 400, "not-http"),
+        (b"GET /health HTTP/1.1\r\nHost: a\r\nbad header\r\n\r\n", 400, "not-http"),
+        (b"GET /health HTTP/1.1\r\n\r\n", 400, "not-http"),
+        (b"POST /v1/login HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n", 400, "not-http"),
+        (b"GET /health HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 70_000, 431, "headers-too-large"),
+    ],
+    ids=["line", "header", "host", "length", "large"],
+)
+async def test_what_is_no_http_is_answered_with_a_problem_document_and_the_end(served, sent, status, kind):
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    writer.write(sent)
+    whole = await asyncio.wait_for(reader.read(), 10)
+    writer.close()
+    head, _, body = whole.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 %d " % status), whole
+    assert b"application/problem+json" in head
+    told = json.loads(body)
+    assert (told["type"], told["status"]) == (kind, status)
+    assert set(told) == {"type", "title", "status", "detail", "remedy"}
+    assert (await served.client.get("/health")).status_code == 200

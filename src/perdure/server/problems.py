@@ -50,8 +50,8 @@ STATUS: dict[type[errors.PerdureError], int] = {
     errors.ContextBlocked: 503,
     errors.Defect: 500,
 }
-FOREIGN = {"not-found": 404, "method-not-allowed": 405, "unexpected": 500}
-"""Types of problems that are none of our errors: of routing, and of what nobody foresaw."""
+FOREIGN = {"not-found": 404, "method-not-allowed": 405, "unexpected": 500, "not-http": 400, "headers-too-large": 431}
+"""Types of problems that are none of our errors: of the protocol, of routing, and of what nobody foresaw."""
 
 _HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
 
@@ -87,6 +87,15 @@ def unexpected(error: Exception) -> Response:
     _logger.error("request failed unexpectedly", exc_info=error)
     remedy = errors.PerdureError.remedy
     return _response(_document("unexpected", "The server failed.", 500, "The server failed unexpectedly.", remedy))
+
+
+def unreadable(status: int, detail: str) -> Response:
+    """What is no request at all: not HTTP/1.1, or with more headers than anybody needs."""
+    if status == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
+        remedy = "Send fewer or shorter headers."
+        return _response(_document("headers-too-large", "The headers are too large.", status, detail, remedy))
+    remedy = "Send HTTP/1.1; the connection is closed."
+    return _response(_document("not-http", "This is no valid HTTP request.", 400, detail, remedy))
 
 
 def _response(problem: dict[str, Any], headers: dict[str, str] | None = None) -> Response:

@@ -12,16 +12,19 @@ import contextlib
 import signal
 import socket
 import struct
+import sys
 from collections.abc import Callable, Generator
+from http import HTTPStatus
 from typing import Any, cast
 
+import h11
 import uvicorn
 from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from perdure.server import sse
+from perdure.server import problems, sse
 from perdure.server.serving import Serving
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -111,6 +114,22 @@ class LendingProtocol(H11Protocol):
             await inner(scope, receive, send)
 
         self.app = cast("Any", lending)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP with a problem document too, and hang up; in the middle of an answer only hang up."""
+        refused = sys.exception()
+        status = refused.error_status_hint if isinstance(refused, h11.RemoteProtocolError) else HTTPStatus.BAD_REQUEST
+        if self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
+            answer = problems.unreadable(status, str(refused or msg))
+            headers = [*answer.raw_headers, (b"connection", b"close")]
+            head = h11.Response(status_code=answer.status_code, headers=headers, reason=_phrase(answer.status_code))
+            for event in (head, h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+
+def _phrase(status: int) -> bytes:
+    return HTTPStatus(status).phrase.encode()
 
 
 class ConnectionLine:
