@@ -771,6 +771,22 @@ async def test_after_the_budget_a_failing_recovery_ends_its_turn_failed_and_the_
     assert (await (await alive.session()).wait("again")).outcome == "succeeded"
 
 
+async def test_a_marked_claim_whose_recovery_keeps_failing_ends_interrupted_as_was_acknowledged_rec_13_ex_8(
+    nodes, monkeypatch, check
+):
+    node = await failing_recovery(nodes, monkeypatch)
+    monkeypatch.setattr(recovery, "close", recovery._continue)
+    assert await (await node.session()).interrupt()
+    for _ in range(4):
+        node.clock.advance(60_000)
+        await node.sweep()
+    assert await node.claim() is None
+    [ended] = await node.facts(events.ExecutionEnded)
+    assert (ended.outcome, ended.reason, ended.error.type) == ("interrupted", "interrupt", "recovery_failed")
+    assert (await (await node.session()).receipt("hello")).outcome == "interrupted"
+    await check(node)
+
+
 @pytest.mark.parametrize("how", ["dismiss", "retry"])
 async def test_a_person_can_dismiss_or_retry_a_recovery_that_fails_rec_13(nodes, monkeypatch, how, check):
     node = await failing_recovery(nodes, monkeypatch)

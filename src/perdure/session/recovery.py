@@ -218,8 +218,8 @@ def _interrupt_step(unit: Unit, left: Left) -> None:
 
 
 def abandon(unit: Unit, claim: rows.ClaimRow, reason: str, error: messages.Failure) -> Outcome:
-    """Give up on recovering a dead claim: close what is open, end its execution failed, and let the session go on
-    (REC-13).
+    """Give up on recovering a dead claim: close what is open, end its execution failed, or interrupted where that was
+    acknowledged, and let the session go on (REC-13, EX-8).
     """
     found = _remove(unit, claim)
     if found is None:
@@ -227,8 +227,9 @@ def abandon(unit: Unit, claim: rows.ClaimRow, reason: str, error: messages.Failu
     claim = found
     if claim.phase != "safe":
         _interrupt_step(unit, open_request(unit, claim))
+        outcome, why = ("interrupted", "interrupt") if claim.interrupted else ("failed", reason)
         turn = claim.purpose == "turn"
-        end(unit, claim.session_id, claim.id, "failed", reason=reason, error=error, settle=turn)
+        end(unit, claim.session_id, claim.id, outcome, reason=why, error=error, settle=turn)
     unit.tx.sessions.set_wake_attempts(claim.session_id, 0)
     return Outcome(claim.session_id, claim.id, claim.phase, "ended")
 
