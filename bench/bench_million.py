@@ -95,7 +95,7 @@ def append(tx: port.Tx, session: str, turns: int) -> int:
         event = events.Recorded(f"evt_{session}_{seq}", session, seq, BEGAN + seq, fact)
         builder.apply(event)
         stored = EventRow(event.id, session, seq, registry.stored_type(fact), event.created, codec.dump(fact))
-        assert tx.events.append(stored)
+        tx.events.append(stored)
     tx.events.put_sequence(session, seq, None)
     tx.upkeep.put(session, builder.freeze())
     return seq + 1

@@ -25,7 +25,8 @@ JSON = st.dictionaries(
     st.text(max_size=3), st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=5), max_size=2
 )
 EFFECT = st.sampled_from(["read", "idempotent", "write"])
-MAYBE_TEXT = st.text(max_size=6)
+LONG = "as long as an answer may be, and longer than what stays in a row. " * 4
+MAYBE_TEXT = st.text(max_size=6) | st.just(LONG)
 
 OFFSTAGE = {events.SessionCreated, events.SessionDeleted, events.StepRecovered}
 STRAY = [cls for cls in codec.SESSION_FACTS if cls not in OFFSTAGE]
@@ -33,7 +34,7 @@ VALUES = {
     (events.ExecutionEnded, "reason"): [None, "why"],
     (events.PromptWithdrawn, "reason"): ["cancelled", "superseded", "failed"],
     (events.CompactionStarted, "reason"): ["auto", "manual"],
-    (events.ToolFailed, "content"): [None, (), ({"text": "x"},)],
+    (events.ToolFailed, "content"): [None, (), ({"text": "x"},), ({"text": LONG},)],
     (events.UsageRecorded, "tokens"): [None, TOKENS],
     "agent": ["main", "other"],
     "at": [5],
@@ -41,7 +42,7 @@ VALUES = {
     "by": ["me"],
     "call_id": CALLS,
     "changes": [events.Changes(), events.Changes(policy=events.Policy("ask", max_steps=2))],
-    "content": [(), ({"text": "x"},)],
+    "content": [(), ({"text": "x"},), ({"text": LONG},)],
     "cost": [None, 3],
     "deadline": [None, 9],
     "decision": ["approve", "deny"],
@@ -248,10 +249,15 @@ class Histories(RuleBasedStateMachine):
         self.tell(*facts[: far + 1])
 
     @precondition(lambda self: self.current and self.open_parts(messages.ToolPart))
-    @rule(pick=PICK, structured=st.none() | JSON, far=st.sampled_from(["progress", "succeeded", "failed"]))
-    def settle_call(self, pick, structured, far):
+    @rule(
+        pick=PICK,
+        structured=st.none() | JSON,
+        far=st.sampled_from(["progress", "succeeded", "failed"]),
+        text=MAYBE_TEXT,
+    )
+    def settle_call(self, pick, structured, far, text):
         parts = self.open_parts(messages.ToolPart)
-        shown = {"call_id": parts[pick % len(parts)].call_id, "structured": structured, "content": ({"text": "x"},)}
+        shown = {"call_id": parts[pick % len(parts)].call_id, "structured": structured, "content": ({"text": text},)}
         if far == "failed":
             self.tell(self.step(events.ToolFailed, **shown, error=FAILURE))
         else:

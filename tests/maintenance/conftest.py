@@ -85,6 +85,11 @@ def story(s):  # noqa: PLR0915 - one line a fact
     four = {"session_id": s, "assistant_message_id": f"{m}_a4"}
     yield events.StepStarted(**four, agent="main", model="scripted:x")
     yield events.StepInterrupted(**four, error=FAILURE)
+    six = {"session_id": s, "assistant_message_id": f"{m}_a6"}
+    yield events.StepStarted(**six, agent="main", model="scripted:x")
+    yield events.TextStarted(**six, text_id="long")
+    yield events.TextEnded(**six, text_id="long", text=HOSTILE * 99)
+    yield events.StepEnded(**six, finish="stop")
     yield events.StepStarted(session_id=s, assistant_message_id=f"{m}_a5", agent="main", model="scripted:x")
     yield events.TextStarted(session_id=s, assistant_message_id=f"{m}_a5", text_id="open")
 

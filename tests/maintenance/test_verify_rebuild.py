@@ -78,6 +78,7 @@ ROW_DAMAGE = [
                   json_set(data, '$.id', 'extra', '$.seq', 9999) FROM session_message WHERE id = 's1_msg_y'""",
         "message extra: the log knows none",
     ),
+    ("UPDATE session_part SET held_by = 9 WHERE message_id = 's1_msg_a6'", "s1_msg_a6 of session s1 cannot be decoded"),
     ("UPDATE session_message SET seq = 9999 WHERE id = 's1_msg_y'", "its columns and its data name different messages"),
 ]
 

@@ -130,8 +130,8 @@ class Registry:
 
     def __init__(self, definitions: Iterable[type[Any]] = (), older: Iterable[tuple[type[Any], Upcast]] = ()) -> None:
         """Define each of `definitions`, and the `older` ones with the step of each to the next version."""
-        self._classes: dict[tuple[str, int], type[Any]] = {}
-        self._upcasts: dict[tuple[str, int], Upcast] = {}
+        self._classes: dict[str, type[Any]] = {}
+        self._upcasts: dict[type[Any], Upcast] = {}
         self._stored: dict[type[Any], str] = {}
         self._latest: dict[str, int] = {}
         for definition in definitions:
@@ -147,13 +147,13 @@ class Registry:
         if getattr(cls, "aggregate_field", None) is None:
             msg = f"{cls.__name__} is not declared durable"
             raise errors.Defect(msg)
-        key = (cls.event_type, cls.event_version)
+        key = versioned(cls)
         if key in self._classes:
-            msg = f"{versioned(cls)} is defined twice"
+            msg = f"{key} is defined twice"
             raise errors.Defect(msg)
         self._classes[key] = cls
         if upcast:
-            self._upcasts[key] = upcast
+            self._upcasts[cls] = upcast
         self._latest[cls.event_type] = max(cls.event_version, self._latest.get(cls.event_type, 0))
 
     def __iter__(self) -> typing.Iterator[type[Any]]:
@@ -162,15 +162,15 @@ class Registry:
 
     def __contains__(self, stored_type: str) -> bool:
         """Whether that versioned type is known."""
-        return self._key(stored_type) in self._classes
+        return stored_type in self._classes
 
     def latest(self, event_type: str) -> type[Any]:
         """The highest version of a type, in whatever order they were declared."""
-        return self._classes[event_type, self._latest[event_type]]
+        return self._classes[f"{event_type}.{self._latest[event_type]}"]
 
     def decode(self, stored_type: str, data: str) -> Any:
         """Decode the payload of a stored event as it was stored. Raises `InvalidDurableEvent` for an unknown type."""
-        cls = self._classes.get(self._key(stored_type))
+        cls = self._classes.get(stored_type)
         if cls is None:
             msg = f"Unknown durable event type {stored_type}"
             raise errors.InvalidDurableEvent(msg)
@@ -185,26 +185,20 @@ class Registry:
         if getattr(cls, "aggregate_field", None) is None:
             msg = "Only durable events enter the log"
             raise errors.InvalidDurableEvent(msg)
-        if self._classes.get((cls.event_type, cls.event_version)) is not cls:
+        if self._classes.get(versioned(cls)) is not cls:
             msg = f"Unknown durable event type {versioned(cls)}"
             raise errors.InvalidDurableEvent(msg)
         return self._stored.setdefault(cls, versioned(cls))
 
     def upcast(self, payload: Any) -> Any:
         """Lift a decoded payload to the latest version of its type."""
-        while (version := payload.event_version) < self._latest[payload.event_type]:
-            step = self._upcasts.get((payload.event_type, version))
+        while payload.event_version < self._latest[payload.event_type]:
+            step = self._upcasts.get(payload.__class__)
             if step is None:
                 msg = f"{versioned(payload.__class__)} has no upcast to the next version"
                 raise errors.Defect(msg)
             payload = step(payload)
         return payload
-
-    @staticmethod
-    def _key(stored_type: str) -> tuple[str, int]:
-        name, _, version = stored_type.rpartition(".")
-        plain = version.isascii() and version.isdigit() and len(version) < 10 and version == str(int(version))
-        return (name, int(version)) if plain else (stored_type, -1)
 
 
 def versioned(cls: type[Any]) -> str:

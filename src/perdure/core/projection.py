@@ -13,14 +13,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from perdure import errors, ids
-from perdure.core import codec, events, fold, lifecycle, messages, rows, transcript
+from perdure.core import bodies, codec, events, fold, lifecycle, messages, rows, transcript, view
 
 Recorded = events.Recorded[Any]
+Place = tuple[str, int]
+"""A part by its message and ordinal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """Everything of one session that its log decides; `gone` is when it was deleted."""
+    """Everything of one session that its log decides; `gone` is when it was deleted, `holders` are the facts that hold the
+    bodies of parts.
+    """
 
     session: rows.Session | None = None
     inputs: Mapping[str, rows.Input] = field(default_factory=dict[str, rows.Input])
@@ -28,6 +32,7 @@ class Projection:
     recoveries: Mapping[str, rows.Recovery] = field(default_factory=dict[str, rows.Recovery])
     transcript: transcript.Transcript = field(default_factory=transcript.Transcript)
     gone: int | None = None
+    holders: Mapping[Place, int] = field(default_factory=dict[Place, int], compare=False)
 
     @property
     def seq(self) -> int:
@@ -47,12 +52,12 @@ def apply(held: Projection, recorded: Recorded) -> Projection:
 class Builder:
     """A projection that grows in place: the thousandth fact costs what the first did."""
 
-    __slots__ = ("approvals", "gone", "inputs", "recoveries", "session", "transcript")
+    __slots__ = ("approvals", "gone", "holders", "inputs", "recoveries", "session", "transcript")
 
     def __init__(self, held: Projection | None = None) -> None:
         """Go on from a projection, which stays as it is, or from nothing."""
         held = held or Projection()
-        self.session, self.gone = held.session, held.gone
+        self.session, self.gone, self.holders = held.session, held.gone, {**held.holders}
         self.inputs, self.approvals = rows.Inputs(held.inputs), rows.Approvals(held.approvals)
         self.recoveries, self.transcript = rows.Recoveries(held.recoveries), transcript.Builder(held.transcript)
 
@@ -74,6 +79,7 @@ class Builder:
                 rule(self, recorded)
             if self.gone is None:
                 self.transcript.change(changes)
+                self._hold(recorded, changes)
             if kind in REPORTS and (changes or kind is events.UsageRecorded):
                 self._count(recorded)
         self.transcript.seq = recorded.seq
@@ -87,12 +93,24 @@ class Builder:
             {**self.recoveries.by_id},
             self.transcript.freeze(),
             self.gone,
+            {**self.holders},
         )
 
     def set_session(self, **changes: Any) -> None:
         """Other settings of the session, or another state of it."""
         if self.session:
             self.session = replace(self.session, **changes)
+
+    def _hold(self, recorded: Recorded, changes: list[view.Change]) -> None:
+        """Remember which parts the fact holds the body of."""
+        for change in changes:
+            if isinstance(change, view.PutPart):
+                seq = bodies.holder(recorded, change.part)
+                place = (change.message_id, change.ordinal)
+                if seq is None:
+                    self.holders.pop(place, None)
+                else:
+                    self.holders[place] = seq
 
     def _count(self, recorded: Recorded) -> None:
         """Add what a model call used to the totals of session and turn; what a fork inherited is its parent's (API-3)."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from perdure import errors, ids
-from perdure.core import codec, events, fold, lifecycle, messages, projection, view
+from perdure.core import bodies, codec, events, fold, lifecycle, messages, projection, view
 from perdure.store import inbox, port
 
 Recorded = events.Recorded[Any]
@@ -60,15 +60,17 @@ def project(tx: port.Tx, recorded: Recorded) -> None:
     if rule and (changes or kind not in projection.ONLY_IF_TAKEN):
         rule(tx, recorded)
     for change in changes:
-        _apply(tx, session_id, change)
+        _apply(tx, recorded, change)
     usage = _USAGE.get(kind)
     if usage and (changes or usage == "always"):
         _count(tx, recorded)
 
 
-def _apply(tx: port.Tx, session_id: str, change: view.Change) -> None:
+def _apply(tx: port.Tx, recorded: Recorded, change: view.Change) -> None:
+    session_id = recorded.aggregate_id
     if isinstance(change, view.PutPart):
-        tx.messages.put_part(session_id, change.message_id, change.ordinal, change.part)
+        part = change.part
+        tx.messages.put_part(session_id, change.message_id, change.ordinal, part, bodies.holder(recorded, part))
     elif isinstance(change, view.Update):
         tx.messages.update(change.message)
     elif not tx.messages.insert(session_id, change.message) and not _known(tx, session_id, change.message):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from perdure import errors
-from perdure.core import codec, messages
+from perdure.core import bodies, codec, messages
 from perdure.store.events import Events
 
 KEPT = 256
@@ -37,7 +37,9 @@ class _Newest:
     seq: int = -1
     changed: bool = False
     last: dict[_Key, _Placed | None] = field(default_factory=dict[_Key, "_Placed | None"])
-    parts: dict[int, messages.Part] = field(default_factory=dict[int, messages.Part])
+    parts: dict[int, tuple[messages.Part, int | None]] = field(
+        default_factory=dict[int, "tuple[messages.Part, int | None]"]
+    )
     next_ordinal: int | None = None
 
 
@@ -64,8 +66,8 @@ class Messages:
         if newest.changed:
             self._q.message_update(self._c, id=newest.message.id, data=codec.dump_message(newest.message))
             newest.changed = False
-        for ordinal, part in newest.parts.items():
-            self._write(newest.session_id, newest.message.id, ordinal, part)
+        for ordinal, (part, held_by) in newest.parts.items():
+            self._write(newest.session_id, newest.message.id, ordinal, part, held_by)
         newest.parts.clear()
 
     def keep(self) -> None:
@@ -166,32 +168,35 @@ class Messages:
         """Up to `limit` messages after seq `after`, in order, assistants with their parts; the last ones where they must be
         `before` a seq.
         """
-        self.flush()
+        self._settle()
         if before is None:
             rows = self._q.message_page(self._c, session_id=session_id, after=after, limit=limit)
         else:
             page = self._q.message_page_before
-            rows = reversed(page(self._c, session_id=session_id, after=after, before=before, limit=limit))
-        return [self._whole(row) for row in rows]
+            rows = page(self._c, session_id=session_id, after=after, before=before, limit=limit)[::-1]
+        return self._whole(session_id, rows)
 
-    def _whole(self, row: Any) -> messages.Message:
-        message = _decoded(row)
-        if not isinstance(message, messages.Assistant):
-            return message
-        parts = self._q.part_of_message(self._c, message_id=message.id)
-        return codec.with_parts(
-            message, tuple(codec.load_part(row[1], message.id, kind, data) for _, kind, data in parts)
-        )
+    def _whole(self, session_id: str, rows: list[Any]) -> list[messages.Message]:
+        """Messages in order, with what parts they have."""
+        if not rows:
+            return []
+        parts: dict[str, list[messages.Part]] = {row[0]: [] for row in rows}
+        for row in self._q.part_page(self._c, session_id=session_id, first=rows[0][3], last=rows[-1][3]):
+            parts[row[0]].append(bodies.load(session_id, row[0], row[1:]))
+        found = map(_decoded, rows)
+        return [codec.with_parts(m, tuple(parts[m.id])) if isinstance(m, messages.Assistant) else m for m in found]
 
     # -- parts -------------------------------------------------------------------------------------------------------------
 
-    def put_part(self, session_id: str, message_id: str, ordinal: int, part: messages.Part) -> None:
-        """A part, new or changed."""
+    def put_part(
+        self, session_id: str, message_id: str, ordinal: int, part: messages.Part, held_by: int | None = None
+    ) -> None:
+        """A part, new or changed; its body stands in the session's fact `held_by`, if anywhere else."""
         newest = self._known(message_id)
         if newest is None:
-            self._write(session_id, message_id, ordinal, part)
+            self._write(session_id, message_id, ordinal, part, held_by)
             return
-        newest.parts[ordinal] = part
+        newest.parts[ordinal] = part, held_by
         key = messages.part_key(part)
         last = newest.last.get(key)
         if ordinal == newest.next_ordinal:
@@ -200,8 +205,9 @@ class Messages:
             return  # perhaps not the last of its kind and id
         newest.last[key] = (ordinal, part)
 
-    def _write(self, session_id: str, message_id: str, ordinal: int, part: messages.Part) -> None:
+    def _write(self, session_id: str, message_id: str, ordinal: int, part: messages.Part, held_by: int | None) -> None:
         kind, part_id = messages.part_key(part)
+        data, held_by = bodies.dump(part, held_by)
         self._q.part_put(
             self._c,
             session_id=session_id,
@@ -210,8 +216,14 @@ class Messages:
             kind=kind,
             part_id=part_id,
             open=int(messages.part_is_open(part)),
-            data=codec.dump_part(part),
+            data=data,
+            held_by=held_by,
         )
+
+    def _settle(self) -> None:
+        """Write what was changed, and the facts that hold the bodies of it."""
+        self.flush()
+        self._events.flush()
 
     def last_part(
         self, session_id: str, message_id: str, kind: messages.PartKind, part_id: str
@@ -220,9 +232,9 @@ class Messages:
         newest = self._known(message_id)
         if newest and (kind, part_id) in newest.last:
             return newest.last[kind, part_id]
-        self.flush()
+        self._settle()
         row = self._q.part_last(self._c, message_id=message_id, kind=kind, part_id=part_id)
-        found = (row[0], codec.load_part(session_id, message_id, row[1], row[2])) if row else None
+        found = (row[0], bodies.load(session_id, message_id, row[1:])) if row else None
         if newest:
             newest.last[kind, part_id] = found
         return found

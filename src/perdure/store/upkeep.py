@@ -7,11 +7,11 @@ puts back. Not here: what the rows should be (`core/projection.py`).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from perdure.core import codec, messages, projection, rows
+from perdure.core import bodies, codec, messages, projection, rows
 from perdure.store.approvals import ApprovalRow
 from perdure.store.claims import ClaimRow, Claims
 from perdure.store.content import Content
@@ -104,7 +104,7 @@ class Upkeep:
         held = folded.transcript.messages
         self._q.upkeep_put_session(self._c, **_session(folded.session))
         self._q.upkeep_put_messages(self._c, (_message(session_id, one) for one in held))
-        self._q.upkeep_put_parts(self._c, (part for one in held for part in _parts(session_id, one)))
+        self._q.upkeep_put_parts(self._c, (part for one in held for part in _parts(session_id, one, folded.holders)))
         self._q.upkeep_put_inputs(self._c, map(_input, folded.inputs.values()))
         self._q.upkeep_put_approvals(self._c, map(dataclasses.asdict, folded.approvals.values()))
         self._q.upkeep_put_recoveries(self._c, map(_recovery, folded.recoveries.values()))
@@ -170,9 +170,10 @@ def _message(session_id: str, one: messages.Message) -> dict[str, Any]:
     }
 
 
-def _parts(session_id: str, one: messages.Message) -> Iterator[dict[str, Any]]:
+def _parts(session_id: str, one: messages.Message, holders: Mapping[projection.Place, int]) -> Iterator[dict[str, Any]]:
     for ordinal, part in enumerate(one.parts if isinstance(one, messages.Assistant) else ()):
         kind, part_id = messages.part_key(part)
+        data, held_by = bodies.dump(part, holders.get((one.id, ordinal)))
         yield {
             "session_id": session_id,
             "message_id": one.id,
@@ -180,7 +181,8 @@ def _parts(session_id: str, one: messages.Message) -> Iterator[dict[str, Any]]:
             "kind": kind,
             "part_id": part_id,
             "open": int(messages.part_is_open(part)),
-            "data": codec.dump_part(part),
+            "data": data,
+            "held_by": held_by,
         }
 
 

@@ -5,7 +5,8 @@ import dataclasses
 import pytest
 
 from perdure import errors
-from perdure.core import messages
+from perdure.core import bodies, codec, events, messages
+from perdure.store.events import EventRow
 
 
 class Refused(Exception):
@@ -226,3 +227,89 @@ async def test_a_part_written_to_an_earlier_place_does_not_become_the_last_of_it
 
     await store.write(work)
     assert await store.write(change) == (1, messages.TextPart("p", "second"))
+
+
+# -- bodies that stand in the log --------------------------------------------------------------------------------------------
+
+LONG = "é" * bodies.INLINE
+OWN = {"session_id": "ses_1", "assistant_message_id": "msg_1"}
+ANSWER = ({"type": "text", "text": LONG},)
+TIME = messages.PartTime(1, 2, 3)
+HELD = [
+    (messages.TextPart("p", LONG, True), events.TextEnded(**OWN, text_id="p", text=LONG)),
+    (
+        messages.ReasoningPart("p", "hm", {"signature": LONG}, True),
+        events.ReasoningEnded(**OWN, reasoning_id="p", text="hm", provider_metadata={"signature": LONG}),
+    ),
+    (
+        messages.ToolPart("p", "look", messages.Completed({"a": 1}, {"b": None}, ANSWER), TIME, "read", True),
+        events.ToolSucceeded(**OWN, call_id="p", structured={"b": None}, content=ANSWER),
+    ),
+    (
+        messages.ToolPart("p", "look", messages.Errored({"a": 1}, FAILURE, None, ANSWER), TIME),
+        events.ToolFailed(**OWN, call_id="p", error=FAILURE, content=ANSWER),
+    ),
+]
+
+
+def told(tx, fact, at=7):
+    """Put the fact into the log at that place."""
+    kind = codec.session_registry().stored_type(fact)
+    tx.events.append(EventRow(f"evt_{at}", "ses_1", at, kind, 1, codec.dump(fact)))
+
+
+@pytest.mark.parametrize(("part", "fact"), HELD)
+async def test_a_long_body_stands_once_in_the_fact_that_brought_it_msg_3(store, build, part, fact):
+    key = messages.part_key(part)
+
+    def work(tx):
+        build.session(tx)
+        tx.messages.insert("ses_1", build.assistant())
+        tx.messages.put_part("ses_1", "msg_1", 0, part, 7)
+        told(tx, fact)
+        return tx.messages.page("ses_1", -1, 9)
+
+    whole = build.assistant(parts=(part,))
+    assert await store.write(work) == [whole]
+    assert await store.read(lambda tx: tx.messages.page("ses_1", -1, 9)) == [whole]
+    assert await store.read(lambda tx: tx.messages.page("ses_1", -1, 9, before=99)) == [whole]
+    assert await store.read(lambda tx: tx.messages.last_part("ses_1", "msg_1", *key)) == (0, part)
+    ((data, held_by),) = await store.read(build.rows("SELECT data, held_by FROM session_part"))
+    assert LONG not in data
+    assert held_by == 7
+
+
+@pytest.mark.parametrize(("part", "fact"), HELD)
+@pytest.mark.parametrize("names", ["assistant_message_id", "text_id", "reasoning_id", "call_id", None])
+async def test_a_body_is_never_read_from_anything_but_its_fact_msg_8(store, build, part, fact, names):
+    if names and not hasattr(fact, names):
+        fact = events.ContextUpdated(session_id="ses_1", message_id="msg_1", text=LONG)
+    elif names:
+        fact = dataclasses.replace(fact, **{names: "another"})
+
+    def work(tx):
+        build.session(tx)
+        tx.messages.insert("ses_1", build.assistant())
+        tx.messages.put_part("ses_1", "msg_1", 0, part, 7)
+        told(tx, fact, 7 if names else 8)
+
+    await store.write(work)
+    with pytest.raises(errors.MessageUndecodable, match=r"msg_1 of session ses_1 .* its fact 7 "):
+        await store.read(lambda tx: tx.messages.page("ses_1", -1, 9))
+
+
+async def test_short_bodies_and_parts_that_change_again_stand_in_their_rows(store, build):
+    short = messages.TextPart("p", LONG[1:], True)
+
+    def work(tx):
+        build.session(tx)
+        tx.messages.insert("ses_1", build.assistant())
+        tx.messages.put_part("ses_1", "msg_1", 0, short, 7)
+        tx.messages.put_part("ses_1", "msg_1", 1, HELD[2][0], 8)
+        tx.flush()
+        tx.messages.put_part("ses_1", "msg_1", 1, HELD[2][0])
+
+    await store.write(work)
+    assert await store.read(build.rows("SELECT count(held_by) FROM session_part")) == [(0,)]
+    (message,) = await store.read(lambda tx: tx.messages.page("ses_1", -1, 9))
+    assert message.parts == (short, HELD[2][0])

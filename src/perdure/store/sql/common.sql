@@ -217,28 +217,33 @@ WHERE session_id = :session_id AND seq > :after ORDER BY seq LIMIT :limit;
 SELECT id, session_id, type, seq, time_created, data FROM session_message
 WHERE session_id = :session_id AND seq > :after AND seq < :before ORDER BY seq DESC LIMIT :limit;
 
--- name: part_put(session_id, message_id, ordinal, kind, part_id, open, data)!
+-- name: part_put(session_id, message_id, ordinal, kind, part_id, open, data, held_by)!
 -- A part, new or changed.
-INSERT INTO session_part (session_id, message_id, ordinal, kind, part_id, open, data)
-VALUES (:session_id, :message_id, :ordinal, :kind, :part_id, :open, :data)
-ON CONFLICT (message_id, ordinal) DO UPDATE SET open = excluded.open, data = excluded.data;
+INSERT INTO session_part (session_id, message_id, ordinal, kind, part_id, open, data, held_by)
+VALUES (:session_id, :message_id, :ordinal, :kind, :part_id, :open, :data, :held_by)
+ON CONFLICT (message_id, ordinal) DO UPDATE SET open = excluded.open, data = excluded.data, held_by = excluded.held_by;
 
 -- name: part_last(message_id, kind, part_id)^
--- The last part of a kind and id in a message.
-SELECT ordinal, kind, data FROM session_part
-WHERE message_id = :message_id AND kind = :kind AND part_id = :part_id ORDER BY ordinal DESC LIMIT 1;
+-- The last part of a kind and id in a message, with the fact that holds its body.
+SELECT part.ordinal, part.kind, part.part_id, part.data, part.held_by, event.type, event.data FROM session_part AS part
+LEFT JOIN event ON event.aggregate_id = part.session_id AND event.seq = part.held_by
+WHERE part.message_id = :message_id AND part.kind = :kind AND part.part_id = :part_id ORDER BY part.ordinal DESC LIMIT 1;
 
 -- name: part_last_ordinal(message_id)$
 -- The last ordinal used in a message, null if none.
 SELECT ordinal FROM session_part WHERE message_id = :message_id ORDER BY ordinal DESC LIMIT 1;
 
 -- name: part_open(message_id)
--- Parts not ended and calls not settled, in order.
+-- Parts not ended and calls not settled, in order; the bodies of these stand here.
 SELECT ordinal, kind, data FROM session_part WHERE message_id = :message_id AND open = 1 ORDER BY ordinal;
 
--- name: part_of_message(message_id)
--- All parts of a message, in order.
-SELECT ordinal, kind, data FROM session_part WHERE message_id = :message_id ORDER BY ordinal;
+-- name: part_page(session_id, first, last)
+-- All parts of a page of messages, in order, each with the fact that holds its body.
+SELECT message.id, part.kind, part.part_id, part.data, part.held_by, event.type, event.data FROM session_message AS message
+JOIN session_part AS part ON part.message_id = message.id
+LEFT JOIN event ON event.aggregate_id = part.session_id AND event.seq = part.held_by
+WHERE message.session_id = :session_id AND message.type = 'assistant' AND message.seq BETWEEN :first AND :last
+ORDER BY message.seq, part.ordinal;
 
 -- == inbox ====================================================================================================================
 
@@ -671,10 +676,10 @@ VALUES (:id, :agent, :model, :title, :metadata, :policy, :archived, :forked_from
 INSERT INTO session_message (id, session_id, type, seq, time_created, data)
 VALUES (:id, :session_id, :type, :seq, :time_created, :data);
 
--- name: upkeep_put_parts(session_id, message_id, ordinal, kind, part_id, open, data)*!
+-- name: upkeep_put_parts(session_id, message_id, ordinal, kind, part_id, open, data, held_by)*!
 -- Parts as the log says they are.
-INSERT INTO session_part (session_id, message_id, ordinal, kind, part_id, open, data)
-VALUES (:session_id, :message_id, :ordinal, :kind, :part_id, :open, :data);
+INSERT INTO session_part (session_id, message_id, ordinal, kind, part_id, open, data, held_by)
+VALUES (:session_id, :message_id, :ordinal, :kind, :part_id, :open, :data, :held_by);
 
 -- name: upkeep_put_inputs(id, session_id, kind, prompt, delivery, admitted_delivery, time_created, admitted_seq, promoted_seq, wake_pending, execution_requests, retries, retried_by, outcome, error, settled_seq, usage)*!
 -- Inputs as the log says they are.

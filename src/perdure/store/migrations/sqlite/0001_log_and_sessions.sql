@@ -80,6 +80,7 @@ CREATE TABLE session_message (
 CREATE INDEX session_message_by_type ON session_message (session_id, type, seq);
 
 -- part_id: the call id of a tool part, else the text or reasoning id; a call id may come twice in one message, the last one counts.
+-- held_by: the seq of the session's fact in which the part's body stands; null where it stands in data.
 CREATE TABLE session_part (
     session_id TEXT NOT NULL REFERENCES session (id) ON DELETE CASCADE,
     message_id TEXT NOT NULL REFERENCES session_message (id) ON DELETE CASCADE,
@@ -88,6 +89,7 @@ CREATE TABLE session_part (
     part_id    TEXT NOT NULL,
     open       INTEGER NOT NULL CHECK (open IN (0, 1)),
     data       TEXT NOT NULL,
+    held_by    INTEGER CHECK (held_by IS NULL OR open = 0),
     PRIMARY KEY (message_id, ordinal)
 );
 CREATE INDEX session_part_by_session ON session_part (session_id);

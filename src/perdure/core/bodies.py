@@ -1,0 +1,101 @@
+"""Where the body of a part stands: once, in the fact that brought it.
+
+Lives here: which fact holds the whole body of a part, what the part is in its row without it, and the two put together
+again. A body is what may be long: a text, a reasoning with what its provider wants back, what a call answered. A short one
+stays in the row, where reading it costs no second look-up, and so does one that no single fact holds whole (MSG-6: what a
+call showed before it was closed). Not here: JSON (`codec.py`), statements (`store/messages.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perdure import errors
+from perdure.core import codec, events, messages
+
+INLINE = 256
+"""Bodies of fewer characters stay in their row."""
+
+Row = tuple[messages.PartKind, str, str, int | None, str | None, str | None]
+"""Of a part: kind, id, data, the seq of the fact that holds its body, that fact's stored type and data."""
+
+_WHOLE = {events.TextEnded, events.ReasoningEnded, events.ToolSucceeded}
+_EVERYTHING = "{}"
+"""What is left of a text or a reasoning: nothing that its fact does not say."""
+
+
+def holder(recorded: events.Recorded[Any], part: messages.Part) -> int | None:
+    """The seq of the fact that just changed the part, if it holds the whole body."""
+    fact = recorded.data
+    if fact.__class__ in _WHOLE:
+        return recorded.seq
+    if isinstance(fact, events.ToolFailed) and isinstance(part, messages.ToolPart):
+        return recorded.seq if part == _answered(part, fact) else None
+    return None
+
+
+def dump(part: messages.Part, held_by: int | None) -> tuple[str, int | None]:
+    """A part as a row holds it, and the seq of the fact that holds the rest."""
+    if held_by is None or _length(part) < INLINE:
+        return codec.dump_part(part), None
+    return (codec.dump_part(_answered(part, None)) if isinstance(part, messages.ToolPart) else _EVERYTHING), held_by
+
+
+def load(session_id: str, message_id: str, row: Row) -> messages.Part:
+    """A part from its row. Raises `MessageUndecodable` where that cannot be read, or the fact that holds its body is missing,
+    cannot be read or is another part's (MSG-8).
+    """
+    kind, part_id, data, held_by, stored_type, text = row
+    if held_by is None:
+        return codec.load_part(session_id, message_id, kind, data)
+    part = codec.load_part(session_id, message_id, kind, data) if kind == "tool" else None
+    try:
+        if stored_type is None or text is None:
+            raise errors.Undecodable("it is missing")
+        registry = codec.session_registry()
+        fact = registry.upcast(registry.decode(stored_type, text))
+        whole = _whole(message_id, part_id, part, fact)
+    except (errors.Undecodable, errors.InvalidDurableEvent) as error:
+        why = f"its fact {held_by} should hold the body of {kind} {part_id}: {error}"
+        raise errors.MessageUndecodable(session_id, message_id, why) from error
+    return whole
+
+
+def _length(part: messages.Part) -> int:
+    if isinstance(part, messages.TextPart):
+        return len(part.text)
+    if isinstance(part, messages.ReasoningPart):
+        return len(part.text) + (len(codec.dump(part.provider_metadata)) if part.provider_metadata else 0)
+    state = part.state
+    return 0 if isinstance(state, messages.Pending) else len(codec.dump((state.structured, state.content)))
+
+
+def _whole(message_id: str, part_id: str, part: messages.Part | None, fact: Any) -> messages.Part:
+    """The part with the body that the fact holds. Raises `Undecodable` for a fact that is not this part's."""
+    if isinstance(fact, events.TextEnded):
+        named, whole = fact.text_id, messages.TextPart(fact.text_id, fact.text, ended=True)
+    elif isinstance(fact, events.ReasoningEnded):
+        named = fact.reasoning_id
+        whole = messages.ReasoningPart(named, fact.text, fact.provider_metadata, ended=True)
+    elif isinstance(fact, events.ToolSucceeded | events.ToolFailed) and isinstance(part, messages.ToolPart):
+        named, whole = fact.call_id, _answered(part, fact)
+    else:
+        raise errors.Undecodable("it holds no such thing")
+    if (fact.assistant_message_id, named) != (message_id, part_id):
+        raise errors.Undecodable("it is another part's")
+    return whole
+
+
+def _answered(part: messages.ToolPart, fact: events.ToolSucceeded | events.ToolFailed | None) -> messages.ToolPart:
+    """The call with what the fact says that it answered, and nothing else."""
+    was = part.state
+    structured, content = (fact.structured, fact.content or ()) if fact else (None, ())
+    if isinstance(was, messages.Errored):
+        state = messages.Errored(was.input, was.error, structured, content)
+    elif isinstance(was, messages.Completed):
+        state = messages.Completed(was.input, structured, content)
+    else:
+        return part
+    return messages.ToolPart(
+        part.call_id, part.name, state, part.time, part.effect, part.provider_executed, part.approval
+    )
