@@ -147,3 +147,15 @@ async def test_another_schema_is_refused_and_left_as_it_is_db_1(database, build,
     with pytest.raises(error, match=words):
         await looked_at(database, build)
     assert database.read_bytes() == before
+
+
+async def test_a_file_that_goes_away_is_an_error_of_each_read_and_no_end_of_the_looking(database, build):
+    look = looking.Look(sqlite_connection.Place(database))
+    away = database.rename(database.with_name("away.db"))
+    assert not look.changed()
+    with pytest.raises(errors.StoreUnusable, match="no such file"):
+        look.run(build.ids)
+    away.rename(database)
+    assert not look.changed()
+    assert look.run(build.ids) == ["evt_1"]
+    look.close()

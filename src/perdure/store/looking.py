@@ -87,12 +87,12 @@ class Look:
 
     def changed(self) -> bool:
         """Whether anybody committed since this was last asked."""
-        if self._overtaken():
-            return True
         try:
+            if self._overtaken():
+                return True
             version = self.ask(lambda connection: connection.pragma("data_version"))
-        except errors.StoreError:
-            return False
+        except errors.PerdureError:
+            return False  # whoever reads next is told
         before, self._version = self._version, version
         return before != version
 
