@@ -69,6 +69,7 @@ class Committer:
     def _use(self, connection: driver.Connection) -> None:
         connection.set_wal_hook(self._count_pages)
         self._sql, self._tx = connection, port.Tx(statements.load("sqlite"), connection)
+        self._built_on: Any = None
 
     # -- one attempt -----------------------------------------------------------------------------------------------------
 
@@ -99,8 +100,8 @@ class Committer:
         sql, tx = self._sql, self._tx
         first = not sql.in_transaction  # the transaction is its savepoint
         sql.execute("BEGIN IMMEDIATE" if first else "SAVEPOINT unit")
-        if first and self._probe:
-            self._probe("begin")
+        if first:
+            self._begin()
         tx.begin()
         unit.result = unit.error = unit.appended = None
         try:
@@ -124,6 +125,15 @@ class Committer:
             sql.execute("RELEASE unit")
         if self._probe:
             self._probe("unit")
+
+    def _begin(self) -> None:
+        """A transaction began: what is remembered of units before serves only if no other connection committed since."""
+        version = self._sql.execute("PRAGMA data_version").fetchone()
+        if version != self._built_on:
+            self._tx.forget()
+            self._built_on = version
+        if self._probe:
+            self._probe("begin")
 
     # -- when it goes wrong ----------------------------------------------------------------------------------------------
 

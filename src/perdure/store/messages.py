@@ -3,7 +3,8 @@ message.
 
 A unit changes the newest assistant of one session again and again. What it knows of that one is kept while the unit runs, and
 what it changed is written once: when the unit ends (`flush`), or before anything else is asked of the rows. What it knows then
-serves the next unit too, as long as the session's sequence says that nothing else happened to it.
+serves the next unit too, as long as the session's sequence says that nothing else happened to it and no other connection
+committed (`group_commit.py`): a rebuild takes no number.
 """
 
 from __future__ import annotations
@@ -88,8 +89,8 @@ class Messages:
         """Units that ended may have been rolled back."""
         self._kept: dict[str, _Newest] = {}
 
-    def _at(self, session_id: str, seq: int) -> _Newest | None:
-        """What is kept of a session, if it was left at that number."""
+    def _at(self, session_id: str, seq: int | None) -> _Newest | None:
+        """What is kept of a session, if it was left at that number; only `keep` puts it back."""
         kept = self._kept.pop(session_id, None)
         return kept if kept and kept.seq == seq else None
 
@@ -98,7 +99,7 @@ class Messages:
         if self._newest is None or self._newest.session_id != session_id:
             self.flush()
             taken = self._events.taken.get(session_id)
-            self._newest = self._at(session_id, taken[0] - 1) if taken else None
+            self._newest = self._at(session_id, taken[0] - 1 if taken else None)
         if self._newest is None:
             row = self._q.message_newest(self._c, session_id=session_id, type="assistant")
             message = _decoded(row) if row else None
@@ -133,8 +134,10 @@ class Messages:
         """Another header."""
         if isinstance(message, messages.Assistant) and (newest := self._known(message.id)):
             newest.message, newest.changed = message, True
-        else:
-            self._q.message_update(self._c, id=message.id, data=codec.dump_message(message))
+            return
+        if isinstance(message, messages.Assistant):
+            self.forget()  # whosever it is
+        self._q.message_update(self._c, id=message.id, data=codec.dump_message(message))
 
     def owner(self, message_id: str) -> str | None:
         """The session a message id belongs to."""
@@ -194,15 +197,19 @@ class Messages:
         """A part, new or changed; its body stands in the session's fact `held_by`, if anywhere else."""
         newest = self._known(message_id)
         if newest is None:
+            self._kept.pop(session_id, None)
             self._write(session_id, message_id, ordinal, part, held_by)
             return
         newest.parts[ordinal] = part, held_by
         key = messages.part_key(part)
         last = newest.last.get(key)
-        if ordinal == newest.next_ordinal:
+        if newest.next_ordinal is not None and ordinal >= newest.next_ordinal:
             newest.next_ordinal = ordinal + 1
-        elif last is None or last[0] > ordinal:
-            return  # perhaps not the last of its kind and id
+        elif last is None:
+            newest.last.pop(key, None)  # perhaps not the last of its kind and id: ask the rows
+            return
+        elif last[0] > ordinal:
+            return
         newest.last[key] = (ordinal, part)
 
     def _write(self, session_id: str, message_id: str, ordinal: int, part: messages.Part, held_by: int | None) -> None:

@@ -30,3 +30,17 @@ async def threaded(request, tmp_path):
     store = await OPENERS[request.param](tmp_path)
     yield store
     await store.close()
+
+
+@pytest.fixture
+async def again(request, tmp_path):
+    """Opens the same database once more, as another process does."""
+    opened = []
+
+    async def open_again():
+        opened.append(await OPENERS[request.node.callspec.params["store"]](tmp_path))
+        return opened[-1]
+
+    yield open_again
+    for one in opened:
+        await one.close()

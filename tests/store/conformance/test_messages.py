@@ -1,6 +1,7 @@
 """Every verb on messages and parts, on every store (MSG-2, MSG-3, MSG-8)."""
 
 import dataclasses
+import itertools
 
 import pytest
 
@@ -227,6 +228,79 @@ async def test_a_part_written_to_an_earlier_place_does_not_become_the_last_of_it
 
     await store.write(work)
     assert await store.write(change) == (1, messages.TextPart("p", "second"))
+
+
+class Two:
+    """Two sessions with an assistant each, and works that append a fact beside what they do."""
+
+    def __init__(self, build):
+        self.build, self.count = build, itertools.count()
+
+    def setup(self, tx):
+        for number in (1, 2):
+            self.build.session(tx, f"ses_{number}")
+            self.append(tx, f"ses_{number}")
+            tx.messages.insert(f"ses_{number}", self.build.assistant(f"msg_{number}"))
+
+    def append(self, tx, session_id="ses_1"):
+        tx.events.append(self.build.event(f"evt_{next(self.count)}", session_id, tx.events.next_seq(session_id)))
+
+    def look(self, tx):
+        """What the next unit takes the first assistant for."""
+        self.append(tx)
+        return tx.messages.newest_assistant("ses_1").finish
+
+
+@pytest.mark.parametrize("first", ["looked at", "changed unseen", "a part of it put unseen"])
+async def test_a_unit_of_several_sessions_leaves_nothing_behind_of_what_they_were_before(store, build, first):
+    two = Two(build)
+    part = messages.TextPart("p", "new", ended=True)
+
+    def work(tx):
+        if first == "looked at":
+            tx.messages.newest_assistant("ses_1")
+        two.append(tx)
+        if first == "a part of it put unseen":
+            tx.messages.put_part("ses_1", "msg_1", 0, part)
+        tx.messages.update(dataclasses.replace(tx.messages.get("msg_1"), finish="stop"))
+        two.append(tx, "ses_2")
+        tx.messages.newest_assistant("ses_2")
+
+    def last_part(tx):
+        two.append(tx)
+        tx.messages.newest_assistant("ses_1")
+        return tx.messages.last_part("ses_1", "msg_1", "text", "p")
+
+    await store.write(two.setup)
+    await store.write(two.look)
+    assert await store.write(last_part) is None
+    await store.write(work)
+    assert await store.write(two.look) == "stop"
+    assert await store.write(last_part) == ((0, part) if "part" in first else None)
+
+
+async def test_a_part_put_where_none_was_found_is_found(store, build):
+    def work(tx):
+        build.session(tx)
+        tx.messages.insert("ses_1", build.assistant())
+
+    def put(tx):
+        tx.messages.newest_assistant("ses_1")
+        found = tx.messages.last_part("ses_1", "msg_1", "text", "p")
+        tx.messages.put_part("ses_1", "msg_1", 0, messages.TextPart("p", "here"))
+        return found, tx.messages.last_part("ses_1", "msg_1", "text", "p")
+
+    await store.write(work)
+    assert await store.write(put) == (None, (0, messages.TextPart("p", "here")))
+
+
+async def test_what_another_connection_changed_is_seen_also_where_no_number_was_taken(store, build, again):
+    two, other = Two(build), await again()
+    await store.write(two.setup)
+    await store.write(two.look)
+    mended = build.assistant(finish="stop")
+    await other.write(lambda tx: tx.messages.update(mended))  # as a rebuild does, at the same seq
+    assert await store.write(two.look) == "stop"
 
 
 # -- bodies that stand in the log --------------------------------------------------------------------------------------------
