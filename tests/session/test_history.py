@@ -1,6 +1,9 @@
 """Transcripts in memory: what idle sessions keep is bounded by its size."""
 
+import pytest
+
 from perdure import Agent, Perdure
+from perdure.core import events
 from perdure.models import scripted
 from perdure.session import history
 
@@ -52,3 +55,61 @@ def test_what_is_nested_weighs_what_it_holds():
     for _ in range(5_000):
         deep = [deep, {"key": "value"}]
     assert history.weight(deep) > 5_000 * len("keyvalue")
+
+
+class Late:
+    """A store whose next read gives its answer only after something else happened."""
+
+    def __init__(self, store, meanwhile):
+        self._store, self._meanwhile = store, meanwhile
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    async def read(self, work):
+        found = await self._store.read(work)
+        meanwhile, self._meanwhile = self._meanwhile, None
+        if meanwhile:
+            await meanwhile()
+        return found
+
+
+@pytest.mark.parametrize("held", [False, True])
+async def test_what_is_committed_while_a_transcript_is_read_is_in_it_the_next_time(tmp_path, held):
+    agent = Agent("echo", scripted.ScriptedModel(echo))
+    async with Perdure([agent], database=str(tmp_path / "h.db")) as app:
+        await turn(app, "s", "hi")
+        log, histories = app.engine.log, app.engine.histories
+        if not held:
+            histories.drop("s")
+
+        async def note(text, *, notify=True):
+            fact = events.SyntheticAdded(session_id="s", message_id=f"msg_{text}", text=text)
+            await log.transact(lambda unit: unit.append(fact), notify=notify)
+
+        async def meanwhile():
+            await note("there")
+
+        with histories.busy("s"):
+            await note("elsewhere", notify=False)
+            log.store = Late(log.store, meanwhile)
+            await histories.load("s")
+            assert (await histories.current("s")).messages[-1].id == "msg_there"
+            assert (await histories.current("s")).seq == await log.last_seq("s")
+
+
+async def test_a_session_forgotten_while_it_was_read_again_hinders_no_other(tmp_path):
+    agent = Agent("echo", scripted.ScriptedModel(echo))
+    async with Perdure([agent], database=str(tmp_path / "h.db")) as app:
+        await turn(app, "s", "hi")
+        log, histories = app.engine.log, app.engine.histories
+
+        async def forget():
+            histories.drop("s")
+
+        log.store = Late(log.store, forget)
+        await histories.load("s")
+        histories._keep = 0
+        await turn(app, "t", "hi")
+        assert not histories._held
+        assert histories._total == 0

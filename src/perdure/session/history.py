@@ -34,7 +34,8 @@ class Histories:
         self._weights: dict[str, int] = {}
         self._total = 0
         self._busy: set[str] = set()
-        self._behind: set[str] = set()
+        # The newest fact of a session that was committed here and is not in its transcript yet.
+        self._missed: dict[str, int] = {}
         self._derived: dict[str, dict[Callable[[], Any], Any]] = {}
         log.live.tap(self._heard)
 
@@ -46,6 +47,8 @@ class Histories:
             yield
         finally:
             self._busy.discard(session_id)
+            if session_id not in self._held:
+                self._missed.pop(session_id, None)
             self._trim()
 
     async def current(self, session_id: str, upto: int = -1) -> transcript.Transcript:
@@ -53,7 +56,7 @@ class Histories:
         that a model sees; what others appended since (admissions, requests) is no message yet.
         """
         held = self._held.get(session_id)
-        known = held and session_id not in self._behind and held.seq >= upto
+        known = held and held.seq >= max(upto, self._missed.get(session_id, -1))
         return held.freeze() if held and known else await self.load(session_id)
 
     async def load(self, session_id: str) -> transcript.Transcript:
@@ -66,8 +69,8 @@ class Histories:
         else:
             while await self._catch_up(session_id, held) == PAGE:
                 pass
-        self._behind.discard(session_id)
-        self._keep_it(session_id, held)
+        self._held[session_id] = held
+        self._held.move_to_end(session_id)
         self._trim()
         return held.freeze()
 
@@ -80,18 +83,16 @@ class Histories:
         return len(missed)
 
     def _heard(self, event: events.Recorded[Any]) -> None:
-        """Bring a transcript that is held up to a fact committed here. One that does not follow without a gap is left to the
-        next `load`.
+        """Bring a transcript that is held up to a fact committed here. One that does not follow without a gap, or while the
+        transcript is on its way here, is left to the next `load`.
         """
         session_id = event.aggregate_id
         held = self._held.get(session_id)
-        if held is None or event.seq <= held.seq:
-            return
-        if event.seq == held.seq + 1:
+        if held and event.seq == held.seq + 1:
             held.apply(event)
             self._weigh(session_id, event.data)
-        else:
-            self._behind.add(session_id)
+        elif event.seq > held.seq if held else session_id in self._busy:
+            self._missed[session_id] = event.seq
 
     def derived(self, session_id: str, kind: Callable[[], T]) -> T:
         """What a reader of the session's transcript keeps of it, one value a kind, for as long as the transcript is held."""
@@ -102,12 +103,8 @@ class Histories:
         """Forget a session."""
         self._held.pop(session_id, None)
         self._total -= self._weights.pop(session_id, 0)
-        self._behind.discard(session_id)
+        self._missed.pop(session_id, None)
         self._derived.pop(session_id, None)
-
-    def _keep_it(self, session_id: str, held: transcript.Builder) -> None:
-        self._held[session_id] = held
-        self._held.move_to_end(session_id)
 
     def _weigh(self, session_id: str, more: object) -> None:
         """Count what came to a session: for a fact, no less than what the transcript has of it."""
@@ -121,7 +118,7 @@ class Histories:
         if idle <= self._keep:
             return
         for session_id in [one for one in self._held if one not in self._busy]:
-            idle -= self._weights[session_id]
+            idle -= self._weights.get(session_id, 0)  # none, where it was dropped while it was read
             self.drop(session_id)
             if idle <= self._keep:
                 return
