@@ -32,18 +32,33 @@ async def begin(parts: Parts, held: claims.Held) -> Turn | None:
     over.
     """
     session = await _session(parts, held)
-    try:
-        turn = _turn(parts, held, session)
-    except errors.PerdureError as error:
-        await endings.fail_before_start(parts, held, error)
-        return None
+    while True:
+        try:
+            turn = _turn(parts, held, session)
+        except errors.PerdureError as error:
+            await endings.fail_before_start(parts, held, error)
+            return None
+        outcome = await _start_first(turn)
+        if not isinstance(outcome, SessionRow):
+            parts.blocked.pop(held.session_id, None)
+            return turn if outcome else None
+        session = outcome
+
+
+async def _start_first(turn: Turn) -> SessionRow | bool:
+    """The commit of `begin`: whether the first step started, or the session's row where other settings hold by now."""
+    parts, held = turn.parts, turn.held
     history = await parts.histories.current(held.session_id, held.seq)
     summary_id = parts.mint("msg")
     seen = await context.observe(turn.ready.sources)
     note_id, metadata = parts.mint("msg"), telemetry.traceparent()
     ending = endings.Ending(held, held.execution_id, held.attempt)
 
-    def work(unit: Unit, claim: rows.ClaimRow) -> bool:
+    def work(unit: Unit, claim: rows.ClaimRow) -> SessionRow | bool:
+        ending.stay()
+        session = sessions.get(unit.tx, held.session_id)
+        if _settings(session) != _settings(turn.session):
+            return session
         choice = promotion.eligible(unit, held.session_id)
         turn.baseline = context.settle(unit, held.session_id, seen, note_id) if choice.promote else ""
         promoted = promotion.promote_next(unit, held.session_id, choice)
@@ -54,12 +69,9 @@ async def begin(parts: Parts, held: claims.Held) -> Turn | None:
         turn.began, turn.spent = spending.so_far(unit, held.session_id)
         unit.append(_started(claim, held.attempt), metadata=metadata)
         turn.compaction_id = summary_id if _too_long(turn, history, unit) else None
-        ending.decide(went_on=True)
         return start_or_end(unit, claim, turn, ending)
 
-    going = await turn.commit(work, durable=ending.take_effect)
-    parts.blocked.pop(held.session_id, None)
-    return turn if going else None
+    return await turn.commit(work, durable=ending.take_effect)
 
 
 async def resume(parts: Parts, held: claims.Held) -> Turn | None:
