@@ -5,9 +5,11 @@ import logging
 import socket
 
 import pytest
+from uvicorn.protocols.http.flow_control import FlowControl
 
 from perdure.core import events
 from perdure.models import scripted
+from perdure.server import run
 from perdure.store.context import DraftRow
 
 
@@ -223,6 +225,27 @@ async def drained(stalled):
     """Read until the connection ends."""
     while await asyncio.get_running_loop().sock_recv(stalled, 1 << 20):
         pass
+
+
+async def test_a_reader_that_leaves_while_it_is_dropped_is_just_gone():
+    made = asyncio.get_running_loop().create_future()
+
+    class Taken(asyncio.Protocol):
+        def connection_made(self, transport):
+            made.set_result(transport)
+
+        def connection_lost(self, error):
+            lost.set()
+
+    lost = asyncio.Event()
+    async with await asyncio.get_running_loop().create_server(Taken, "127.0.0.1", 0) as listening:
+        _, writer = await asyncio.open_connection(*listening.sockets[0].getsockname())
+        transport = await made
+        transport.abort()
+        await lost.wait()
+        await asyncio.sleep(0)
+        run.ConnectionLine(transport, FlowControl(transport)).abort()
+        writer.close()
 
 
 def request(path):

@@ -158,5 +158,6 @@ class ConnectionLine:
     def abort(self) -> None:
         """Reset the connection, so that not even the system keeps what was not read."""
         accepted: socket.socket = self._transport.get_extra_info("socket")
-        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        with contextlib.suppress(OSError):  # it is gone already
+            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._transport.abort()
