@@ -75,9 +75,10 @@ def reached(unit: Unit, turn: Turn) -> str | None:
     """Which budget is used up, in words; None while another call may be made."""
     seconds = (unit.now - turn.began) / 1000
     words = budget.exceeded(turn.policy.turn_budget, dataclasses.replace(turn.spent, seconds=seconds))
-    if words or turn.policy.session_budget is None:
+    limit = turn.policy.session_budget
+    if words or limit is None:
         return words
     row = unit.tx.sessions.get(turn.session_id) or turn.session
-    steps = unit.tx.messages.count(turn.session_id, "assistant")
+    steps = 0 if limit.steps is None else unit.tx.messages.count(turn.session_id, "assistant")
     whole = budget.Spent(budget.total(row.usage.tokens), row.usage.cost, (unit.now - row.time_created) / 1000, steps)
-    return budget.exceeded(turn.policy.session_budget, whole)
+    return budget.exceeded(limit, whole)
