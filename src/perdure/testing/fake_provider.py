@@ -26,6 +26,9 @@ import msgspec
 from perdure.testing import pairing, provider_reply, tiny_http
 from perdure.testing import provider_script as script
 
+EXAMPLE = '{"rules": [{"contains": "story", "reply": [{"do": "text", "text": "Once, long ago.", "size": 4, "delay_ms": 150}]}]}'
+"""What a script may say: an answer that comes slowly, so that there is time to look at it or to kill something."""
+
 State = Literal["open", "completed", "refused", "cut", "disconnected"]
 
 
@@ -208,7 +211,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run until a signal."""
     parser = argparse.ArgumentParser(prog="python -m perdure.testing.fake_provider", description="A scripted provider.")
     parser.add_argument(
-        "--script", type=pathlib.Path, help='JSON file of {"rules": […]}; without it everything is echoed'
+        "--script", type=pathlib.Path, help=f"JSON file of rules, such as {EXAMPLE}; without it everything is echoed"
     )
     parser.add_argument(
         "--port", type=int, default=0, help="0 (default) takes a free one; see the first line of output"
