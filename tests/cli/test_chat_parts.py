@@ -224,3 +224,10 @@ def test_every_kind_of_message_can_be_shown():
     assert shown[3] == ["text", "reasoning", "note", "note", "done", "failed", "error"]
     assert all(shown)
     assert [render.message(one)["type"] for one in several][3:5] == ["assistant", "agent_switched"]
+
+
+def test_a_step_of_unknown_outcome_says_so_once_in_a_transcript_rec_2():
+    said = (messages.TextPart("t", "Half of it", ended=True), messages.TextPart("u", "outcome unknown", ended=True))
+    failure = messages.Failure("unknown", "outcome unknown")
+    shown = paper.of(messages.Assistant("a", 1, messages.MessageTime(0), "default", "m", said, error=failure))
+    assert shown == [Said("text", "Half of it"), Said("error", "outcome unknown")]

@@ -52,7 +52,10 @@ def of(message: messages.Message) -> list[Said]:
             return [Said("user", transcript.prompt_text(message.prompt))]
         case messages.Assistant():
             found = [one for part in message.parts for one in _part(part)]
-            return found if message.error is None else [*found, Said("error", message.error.message)]
+            if message.error is None:
+                return found
+            why = message.error.message  # of a step whose process died it is a part as well, for the model to read
+            return [*(one for one in found if one != Said("text", why)), Said("error", why)]
         case messages.Synthetic() | messages.System():
             return [Said("note", render.clip(message.text, 200))]
         case messages.AgentSwitched():
