@@ -11,7 +11,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from perdure.cli import main, render, run
+from perdure.cli import connect, main, render, run
 from perdure.testing import provider_script as script
 
 MODEL = ("--model", "openai:fake")
@@ -94,6 +94,7 @@ def test_run_exits_6_where_it_takes_too_long_and_the_turn_is_there_to_go_on_with
     assert "not done in 0.1 s; the prompt is stored" in said
     assert "--session s --id p" in said
     assert "perdure show s" in said
+    assert "--session s --id p --model openai:fake" in said
     assert only(ask("run", "hi", *MODEL, "--session", "s", "--id", "p")).startswith("Echo: ")
 
 
@@ -243,6 +244,11 @@ def test_where_nobody_looks_a_table_is_not_cut(ask):
         (["run", "--bogus", "--model", "openai:m"], 2, "--bogus"),
         (["completion", "tcsh"], 2, "tcsh"),
         (["recoveries", "list", "exe_1"], 2, "execution id"),
+        (["recoveries", "retry"], 2, "See 'perdure recoveries --help'"),
+        (["sessions", "--limit", "0"], 2, "--limit"),
+        (["show", "s", "--last", "-1"], 2, "--last"),
+        (["run", "hi", "--timeout", "-1"], 2, "--timeout"),
+        (["sessions", "--limt", "3"], 2, "Did you mean --limit? See"),
     ],
 )
 def test_what_is_asked_wrongly_is_one_line_and_an_exit_code(here, monkeypatch, arguments, code, word):
@@ -252,6 +258,28 @@ def test_what_is_asked_wrongly_is_one_line_and_an_exit_code(here, monkeypatch, a
     [line] = done.stderr.splitlines()
     assert line.startswith("perdure: ")
     assert word in line
+
+
+def test_a_wrong_token_is_refused_in_the_words_of_a_command_line_sec_1(here, shell):
+    with shell.serve(*MODEL, OPENAI_BASE_URL="http://127.0.0.1:9/v1") as serving:
+        refused = here("sessions", "--url", serving.url, "--token", "wrong")
+        assert (refused.returncode, "--token or PERDURE_TOKEN" in refused.stderr) == (2, True), refused
+        assert only(here("sessions", "--url", f"{serving.url}/v1")).startswith("There is no session yet")
+
+
+def test_an_empty_url_is_none(ask):
+    assert only(ask("run", "hi", *MODEL, PERDURE_URL="")) == "Echo: hi\n"
+    assert "idle" in only(ask("sessions", "--database", "perdure.db", PERDURE_URL=""))
+
+
+def test_what_a_person_is_told_to_call_names_the_options_that_were_given(monkeypatch):
+    monkeypatch.setenv("PERDURE_URL", "http://127.0.0.1:1")
+    here = connect.Runner(database="my file.db", model="openai:m", mcp=("a b", "c"), token="secret")
+    assert connect.again(here) == " --database 'my file.db'"
+    assert connect.again_running(here) == " --database 'my file.db' --model openai:m --mcp 'a b' --mcp c"
+    there = connect.Runner(url="http://127.0.0.1:2", model="openai:m", token="secret")
+    assert connect.again(there) == connect.again_running(there) == " --url http://127.0.0.1:2"
+    assert connect.again(connect.Where(url="http://127.0.0.1:1")) == "", "the environment says it"
 
 
 def test_an_empty_prompt_is_refused(ask, monkeypatch, shell):

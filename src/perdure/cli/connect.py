@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import os
+import shlex
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -246,7 +248,7 @@ async def connect(
     settings = config.settings(
         database_url=where.database, token=None if where.token is None else SecretStr(where.token)
     )
-    if where.url is not None:
+    if where.url:  # an empty PERDURE_URL is as good as none
         _refuse_both(where)
         async with Client(where.url, token=token_for(where.url, settings), patience=patience, link=link) as client:
             yield client
@@ -260,6 +262,23 @@ def _refuse_both(where: Where | Runner) -> None:
     given = [name for name in ("database", "app", "workspace", "mcp") if getattr(where, name, None)]
     if given:
         raise errors.ConfigError(f"--{given[0]} is for working without a server, yet there is one: {where.url}")
+
+
+def again(where: Where | Runner) -> str:
+    """What a later command has to be told to find the same sessions: the options given, or nothing. Never the token."""
+    if where.url:
+        return "" if where.url == os.environ.get("PERDURE_URL") else f" --url {shlex.quote(where.url)}"
+    return "" if where.database is None else f" --database {shlex.quote(where.database)}"
+
+
+def again_running(runner: Runner) -> str:
+    """The same for a command that answers too."""
+    given: list[tuple[str, str | Path | None]] = []
+    if not runner.url:
+        given += [("app", runner.app), ("model", runner.model), ("workspace", runner.workspace)]
+        given += [("mcp", one) for one in runner.mcp]
+    options = [f" --{name} {shlex.quote(str(value))}" for name, value in given if value is not None]
+    return "".join([again(runner), *options])
 
 
 def token_for(url: str, settings: config.Settings) -> str | None:

@@ -81,7 +81,7 @@ def _guarded(module: str, name: str, arguments: Sequence[str]) -> int:
     try:
         return _call(module, name, arguments)
     except errors.PerdureError as error:
-        return complain(str(error), error.remedy, code_of(error))
+        return complain(str(error), _remedy(error, name), code_of(error))
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
@@ -108,6 +108,15 @@ def _call(module: str, name: str, arguments: Sequence[str]) -> int:
     return result if isinstance(result, int) else DONE
 
 
+def _remedy(error: errors.PerdureError, name: str) -> str:
+    """What to do about an error, in a shell's words where the error's own are those of HTTP."""
+    if type(error) is errors.InvalidInput:
+        return f"See 'perdure {name} --help'."
+    if isinstance(error, errors.Unauthorized):
+        return "Give the server's token with --token or PERDURE_TOKEN."
+    return error.remedy
+
+
 def code_of(error: errors.PerdureError) -> int:
     """The exit code of an error."""
     return MISUSED if error.fault is errors.Fault.CALLER else FAILED
@@ -115,7 +124,9 @@ def code_of(error: errors.PerdureError) -> int:
 
 def complain(message: str, remedy: str, code: int) -> int:
     """Say in one line what is wrong and what to do; returns the code."""
-    line = " ".join(f"perdure: {message.rstrip('.')}. {remedy}".split())
+    message = message.rstrip(".")
+    end = "" if message.endswith(("?", "!")) else "."
+    line = " ".join(f"perdure: {message}{end} {remedy}".split())
     print(line.encode(errors="replace").decode(), file=sys.stderr)
     return code
 

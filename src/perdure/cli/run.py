@@ -15,7 +15,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
-from cyclopts import Parameter
+from cyclopts import Parameter, validators
 
 from perdure import errors
 from perdure.cli import connect, logs, outcomes, render, transcript
@@ -33,7 +33,7 @@ class Asked:
     yes: bool
     quiet: bool
     json: bool
-    served: bool = False
+    runner: connect.Runner = connect.RUNNING_HERE
 
 
 async def command(
@@ -42,7 +42,7 @@ async def command(
     *,
     session: connect.Word = None,
     id: connect.Word = None,
-    timeout: Annotated[float | None, Parameter(show_default=False)] = None,
+    timeout: Annotated[float | None, Parameter(show_default=False, validator=validators.Number(gte=0))] = None,
     yes: connect.Flag = False,
     quiet: connect.Flag = False,
     json: connect.Json = False,
@@ -85,7 +85,7 @@ async def command(
 
     """
     logs.configure("error")
-    asked = Asked(_text(prompt), session, id, timeout, yes, quiet, json, served=runner.url is not None)
+    asked = Asked(_text(prompt), session, id, timeout, yes, quiet, json, runner)
     async with connect.connect(runner) as app:
         found = await connect.find(app, runner, session, title=render.clip(asked.text, 60))
         return await _ask(found, asked)
@@ -95,7 +95,7 @@ def _text(prompt: str | None) -> str:
     """The prompt. Raises `InvalidInput` where there is none, or where it is an option misspelt."""
     if prompt is not None and prompt != "-":
         if re.fullmatch(r"--?[a-z][\w-]*(=\S*)?", prompt):
-            raise errors.InvalidInput(f"There is no option {prompt}; see 'perdure run --help'")
+            raise errors.InvalidInput(f"There is no option {prompt}")
         return prompt
     if prompt is None and sys.stdin.isatty():
         raise errors.InvalidInput("There is no prompt: give one, or '-' to type it on stdin")
@@ -109,7 +109,7 @@ async def _ask(session: connect.Session, asked: Asked) -> int:
     receipt = await session.prompt(asked.text, id=asked.id)
     if not asked.quiet:
         print(f"session {session.id}  prompt {receipt.id}", file=sys.stderr)
-    with _on_ctrl_c(session) as pressed:
+    with on_ctrl_c(session) as pressed:
         try:
             async with asyncio.timeout(asked.timeout):
                 waits = await Follower(session, receipt, asked).until_settled()
@@ -139,16 +139,20 @@ async def _told(session: connect.Session, receipt: answers.Receipt, waits: str |
 
 def _late(session_id: str, prompt_id: str, asked: Asked) -> str:
     """What became of a prompt that took longer than there was time for, and how to come back to it."""
-    goes_on = "its turn goes on there" if asked.served else "its turn goes on once a server or this command runs again"
-    again = f"the same prompt with --session {session_id} --id {prompt_id} waits for its answer and asks nothing twice"
-    return f"not done in {asked.timeout:g} s; the prompt is stored, and {goes_on}: {again}; perdure show {session_id} shows it"
+    goes_on = (
+        "its turn goes on there" if asked.runner.url else "its turn goes on once a server or this command runs again"
+    )
+    options = f"--session {session_id} --id {prompt_id}{connect.again_running(asked.runner)}"
+    again = f"the same prompt with {options} waits for its answer and asks nothing twice"
+    look = f"perdure show {session_id}{connect.again(asked.runner)}"
+    return f"not done in {asked.timeout:g} s; the prompt is stored, and {goes_on}: {again}; {look} shows it"
 
 
 def _complain(words: str) -> None:
     print(f"perdure: {render.clip(words, 500)}", file=sys.stderr)
 
 
-class _on_ctrl_c:  # noqa: N801, it reads as words where it is used
+class on_ctrl_c:  # noqa: N801, it reads as words where it is used
     """While the block lasts, Ctrl-C interrupts the turn; a second one ends the command. True once it was pressed."""
 
     def __init__(self, session: connect.Session) -> None:
@@ -220,7 +224,8 @@ class Follower:
                     await self._session.decide(one.call_id, "approve", by="run --yes", message_id=one.message_id)
             return None
         if waiting:
-            return f"waits for approval; decide with: perdure approve {self._session.id} {waiting[0].call_id}"
+            named = f"{self._session.id} {waiting[0].call_id}{connect.again(self._asked.runner)}"
+            return f"waits for approval; decide with: perdure approve {named}"
         decided = status.cause == "approval"  # and its turn is about to be taken up
         return None if decided else f"waits for a person: {status.reason}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from cyclopts import Parameter
+from cyclopts import Parameter, validators
 
 from perdure.cli import connect, render
 
@@ -14,7 +14,7 @@ COLUMNS = ("session", "status", "agent", "title", "updated", "tokens", "cost")
 
 async def command(
     *,
-    limit: int = 20,
+    limit: Annotated[int, Parameter(validator=validators.Number(gte=1))] = 20,
     json: connect.Json = False,
     where: Annotated[connect.Where, Parameter(name="*")] = connect.HERE,
 ) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from cyclopts import Parameter
+from cyclopts import Parameter, validators
 from rich.console import Console
 
 from perdure.cli import connect, render, transcript
@@ -16,7 +16,7 @@ async def command(
     session: str,
     /,
     *,
-    last: Annotated[int | None, Parameter(show_default=False)] = None,
+    last: Annotated[int | None, Parameter(show_default=False, validator=validators.Number(gte=0))] = None,
     attempts: Annotated[bool, Parameter(negative=())] = False,
     json: connect.Json = False,
     where: Annotated[connect.Where, Parameter(name="*")] = connect.HERE,
@@ -36,8 +36,8 @@ async def command(
     attempts
         Also every request to a provider, and what it used.
     json
-        Print one line of JSON: {"session": …, "status": …, "inbox": […], "messages": […]}, and with
-        --attempts "attempts": […].
+        Print one line of JSON: {"session": …, "status": …, "inbox": […], "messages": […]},
+        and "attempts": […] where those are asked for.
     where
         Where it is.
 

@@ -65,7 +65,7 @@ class Transport:
         self.patience, self._link, self._up = patience, link, True
         headers = {"Authorization": f"Bearer {_checked(token)}"} if token else {}
         try:
-            base = httpx2.URL(url.rstrip("/"))
+            base = httpx2.URL(url.rstrip("/").removesuffix("/v1"))  # which every route begins with
         except httpx2.InvalidURL as error:
             raise errors.ConfigError(f"{url!r} is no URL: {error}") from None
         if base.scheme not in {"http", "https"} or not base.host:

@@ -154,7 +154,7 @@ def _read(file: BinaryIO, there: _Places) -> Iterator[tuple[int, EventRow]]:
         try:
             data, metadata = bytes(line.data).decode(), bytes(line.metadata).decode()
         except UnicodeDecodeError as error:
-            raise _refused(number, f"is not UTF-8: {error}") from error
+            raise _refused(number, f"not UTF-8: {error}") from error
         kept = None if metadata == "null" else metadata
         yield number, EventRow(line.id, line.aggregate_id, line.seq, line.type, line.created, data, kept)
 
@@ -163,9 +163,9 @@ def _parse(number: int, text: bytes) -> _Line:
     try:
         line = _decoder.decode(text)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise _refused(number, f"is no stored event: {error}") from error
+        raise _refused(number, f"no stored event: {error}") from error
     if line.seq >= LARGEST or not -LARGEST <= line.created < LARGEST:
-        raise _refused(number, "is no stored event: a number is larger than a database holds")
+        raise _refused(number, "no stored event: a number is larger than a database holds")
     return line
 
 

@@ -53,13 +53,13 @@ async def command(
     logs.configure("error")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         async with connect.connect(runner) as app:
-            return await plain.talk(await connect.find(app, runner, session))
+            return await plain.talk(await connect.find(app, runner, session), runner)
     logging.getLogger().setLevel(logging.CRITICAL + 1)  # a log line would tear the screen; the events say what happened
     console, link = render.console(), _Link()
     async with connect.connect(runner, patience=None, link=link) as app:
         found = await connect.find(app, runner, session)
         code = await _talk(found, console, link, fresh=session is None)
-    console.print(f"To go on: perdure chat --session {found.id}", style="dim")
+    console.print(f"To go on: perdure chat --session {found.id}{connect.again_running(runner)}", style="dim")
     return code
 
 

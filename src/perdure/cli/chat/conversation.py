@@ -117,7 +117,7 @@ class Conversation:
             try:
                 await self._do(line)
             except errors.PerdureError as error:
-                self._screen.say([Said("error", f"{str(error).rstrip('.')}. {error.remedy}")])
+                self._screen.say([Said("error", complaint(error))])
             self._dirty = True
 
     def _readable(self) -> None:
@@ -230,3 +230,9 @@ class Conversation:
 
     async def _quit(self, _: str) -> None:
         self._leave(outcomes.SUCCEEDED)
+
+
+def complaint(error: errors.PerdureError) -> str:
+    """An error and what to do about it; where a line was typed wrongly, its own words say that."""
+    remedy = "" if type(error) is errors.InvalidInput else f". {error.remedy}"
+    return f"{str(error).rstrip('.')}{remedy}"

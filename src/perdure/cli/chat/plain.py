@@ -13,14 +13,14 @@ from perdure.cli.run import Asked, Follower
 from perdure.core import answers, messages
 
 
-async def talk(session: connect.Session) -> int:
+async def talk(session: connect.Session, runner: connect.Runner) -> int:
     """Until stdin ends; the exit code is that of the last prompt."""
     code = outcomes.SUCCEEDED
     while (line := await _line()) is not None:
         if line == "/quit":
             break
         if line:
-            code = await _ask(session, line)
+            code = await _ask(session, line, runner)
     return code
 
 
@@ -30,9 +30,9 @@ async def _line() -> str | None:
     return data.decode("utf-8", "replace").strip() if data else None
 
 
-async def _ask(session: connect.Session, text: str) -> int:
+async def _ask(session: connect.Session, text: str, runner: connect.Runner) -> int:
     receipt = await session.prompt(text)
-    asked = Asked(text, session.id, receipt.id, None, yes=False, quiet=True, json=False)
+    asked = Asked(text, session.id, receipt.id, None, yes=False, quiet=True, json=False, runner=runner)
     while (waits := await Follower(session, receipt, asked).until_settled()) is not None:
         if not await _decide(session):
             render.say(f"! {waits}")
