@@ -300,6 +300,34 @@ def test_without_a_terminal_every_line_is_a_prompt_and_nothing_is_coloured(here,
     assert "\x1b" not in done.stdout
 
 
+@pytest.mark.slow
+def test_without_a_terminal_ctrl_c_interrupts_the_turn_and_asks_nothing_more_ex_8(shell, provider):
+    provider.script(script.Rule(reply=(script.Text("Half"), script.Hang("never"))))
+    shell.environment["OPENAI_BASE_URL"] = provider.fake.url
+    shell.write("lines", "one\ntwo\n")
+    command = [
+        sys.executable,
+        "-c",
+        "from perdure.cli.main import main; main()",
+        "chat",
+        "--model",
+        "openai:fake",
+        "--session",
+        "s",
+    ]
+    with (
+        (shell.directory / "lines").open() as lines,
+        subprocess.Popen(
+            command, cwd=shell.directory, env=shell.environment, stdin=lines, stdout=subprocess.PIPE, text=True
+        ) as process,
+    ):
+        provider.arrived("never")
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=30)
+    assert (process.returncode, said) == (130, "Half\n! the prompt was interrupted\n")
+    assert len(provider.fake.requests) == 1
+
+
 def test_without_a_terminal_the_next_line_decides_about_a_call_apr_1(here, monkeypatch, provider, shell):
     shell.write("shop.py", APP)
     provider.script(

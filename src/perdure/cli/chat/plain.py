@@ -9,18 +9,20 @@ import asyncio
 import sys
 
 from perdure.cli import connect, outcomes, render, transcript
-from perdure.cli.run import Asked, Follower
+from perdure.cli.run import Asked, Follower, on_ctrl_c
 from perdure.core import answers, messages
 
 
 async def talk(session: connect.Session, runner: connect.Runner) -> int:
-    """Until stdin ends; the exit code is that of the last prompt."""
+    """Until stdin ends, or Ctrl-C interrupts a turn; the exit code is that of the last prompt."""
     code = outcomes.SUCCEEDED
     while (line := await _line()) is not None:
         if line == "/quit":
             break
         if line:
             code = await _ask(session, line, runner)
+        if code == outcomes.CTRL_C:
+            break
     return code
 
 
@@ -33,14 +35,18 @@ async def _line() -> str | None:
 async def _ask(session: connect.Session, text: str, runner: connect.Runner) -> int:
     receipt = await session.prompt(text)
     asked = Asked(text, session.id, receipt.id, None, yes=False, quiet=True, json=False, runner=runner)
-    while (waits := await Follower(session, receipt, asked).until_settled()) is not None:
+    while True:
+        with on_ctrl_c(session) as pressed:
+            waits = await Follower(session, receipt, asked).until_settled()
+        if waits is None:
+            break
         if not await _decide(session):
             render.say(f"! {waits}")
             return outcomes.WAITING
         receipt = await session.receipt(receipt.id)
     receipt = await session.receipt(receipt.id)
     await _tell(session, receipt)
-    return outcomes.code_of(receipt)
+    return outcomes.CTRL_C if pressed else outcomes.code_of(receipt)
 
 
 async def _decide(session: connect.Session) -> bool:
