@@ -21,7 +21,7 @@ from typing import Any, NoReturn, TypeVar
 import apsw
 
 from perdure import errors
-from perdure.store import driver, port, schema, sqlite_connection, statements
+from perdure.store import driver, port, schema, sqlite_connection, sqlite_threads, statements
 
 T = TypeVar("T")
 
@@ -181,9 +181,9 @@ class Looking:
         try:
             look = self._open()
         except BaseException as error:  # noqa: BLE001 - whoever opens hears of it
-            self._tell(_settle, self._opened, None, error)
+            self._tell(sqlite_threads.resolve, self._opened, None, error)
             return
-        self._tell(_settle, self._opened, None, None)
+        self._tell(sqlite_threads.resolve, self._opened, None, None)
         looked = time.monotonic()
         while True:
             try:
@@ -199,15 +199,15 @@ class Looking:
                 if look.changed():
                     self._tell(self._ring)
         look.close()
-        self._tell(_settle, self._ended, None, None)
+        self._tell(sqlite_threads.resolve, self._ended, None, None)
 
     def _answer(self, look: Look, work: Callable[[port.Tx], Any], future: asyncio.Future[Any]) -> None:
         try:
             result = look.run(work)
         except BaseException as error:  # noqa: BLE001 - whatever a unit raises is its caller's
-            self._tell(_settle, future, None, error)
+            self._tell(sqlite_threads.resolve, future, None, error)
         else:
-            self._tell(_settle, future, result, None)
+            self._tell(sqlite_threads.resolve, future, result, None)
 
     def _ring(self) -> None:
         for ring in tuple(self._rings):
@@ -217,12 +217,3 @@ class Looking:
         """Have the loop call; one that is closed has nobody left to tell."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback, *args)
-
-
-def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(result)
-    else:
-        future.set_exception(error)

@@ -251,6 +251,7 @@ class Messages:
         newest = self._known(message_id)
         if newest and newest.next_ordinal is not None:
             return newest.next_ordinal
+        self.flush()
         last = self._q.part_last_ordinal(self._c, message_id=message_id)
         following = 0 if last is None else last + 1
         if newest:

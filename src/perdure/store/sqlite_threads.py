@@ -53,10 +53,11 @@ def _announce(units: list[group_commit.Unit]) -> None:
                 unit.committed(unit.result)
             except BaseException as raised:  # noqa: BLE001 - the others are told all the same
                 error = raised
-        _resolve(unit.future, unit.result, error)
+        resolve(unit.future, unit.result, error)
 
 
-def _resolve(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+def resolve(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    """Settle a future, unless it is; on its loop."""
     if future.done():
         return
     if error is None:
@@ -147,9 +148,9 @@ class Threads:
         try:
             committer = group_commit.Committer(self._place, self._probe)
         except BaseException as error:  # noqa: BLE001 - whoever opens hears of it
-            self._tell(_resolve, self._opened, None, error)
+            self._tell(resolve, self._opened, None, error)
             return
-        self._tell(_resolve, self._opened, None, None)
+        self._tell(resolve, self._opened, None, None)
         while (first := self._next(committer)) is not None:
             began = time.monotonic()
             members = committer.attempt(self._members(first))
@@ -164,7 +165,7 @@ class Threads:
             if self._rings and time.monotonic() - self._looked > POLL_SECONDS:
                 self._look(committer)
         committer.close()
-        self._tell(_resolve, self._writer_ended, None, None)
+        self._tell(resolve, self._writer_ended, None, None)
 
     def _next(self, committer: group_commit.Committer) -> group_commit.Unit | None:
         """The next batch's first unit, waited for; None at the end."""
@@ -228,8 +229,8 @@ class Threads:
             try:
                 result = reader.run(work)
             except BaseException as error:  # noqa: BLE001 - whatever a unit raises is its caller's
-                self._tell(_resolve, future, None, error)
+                self._tell(resolve, future, None, error)
             else:
-                self._tell(_resolve, future, result, None)
+                self._tell(resolve, future, result, None)
         reader.close()
-        self._tell(_resolve, ended, None, None)
+        self._tell(resolve, ended, None, None)

@@ -294,6 +294,20 @@ async def test_a_part_put_where_none_was_found_is_found(store, build):
     assert await store.write(put) == (None, (0, messages.TextPart("p", "here")))
 
 
+async def test_the_next_place_counts_parts_that_were_put_unasked(store, build):
+    def work(tx):
+        build.session(tx)
+        tx.messages.insert("ses_1", build.assistant())
+
+    def put(tx):
+        tx.messages.newest_assistant("ses_1")
+        tx.messages.put_part("ses_1", "msg_1", 0, messages.TextPart("p", "here"))
+        return tx.messages.next_ordinal("msg_1")
+
+    await store.write(work)
+    assert await store.write(put) == 1
+
+
 async def test_what_another_connection_changed_is_seen_also_where_no_number_was_taken(store, build, again):
     two, other = Two(build), await again()
     await store.write(two.setup)
