@@ -2,6 +2,7 @@
 `recoveries`, `completion`; most in this process, on a database, with a provider over HTTP.
 """
 
+import asyncio
 import io
 import json
 import signal
@@ -11,7 +12,9 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from perdure import Agent, Perdure, Policy, config
 from perdure.cli import connect, main, render, run
+from perdure.models import scripted
 from perdure.testing import provider_script as script
 
 MODEL = ("--model", "openai:fake")
@@ -183,6 +186,26 @@ def test_recoveries_are_listed_dismissed_and_gone(ask):
     assert "exe_none" in ask("recoveries", "retry", "exe_none").stderr
     only(ask("recoveries", "dismiss", "exe_none"), 2)
     only(ask("recoveries", "dismiss"), 2)
+
+
+def test_a_turn_that_waits_for_a_decision_says_where_it_is_made_rec_7(ask, shell):
+    async def lost():
+        gate = scripted.Gate()
+        model = scripted.ScriptedModel([[scripted.Text("Half"), scripted.Hang(gate)]])
+        options = {"database_url": str(shell.directory / "perdure.db"), "grace_seconds": 0}
+        async with Perdure([Agent("default", model)], settings=config.settings(**options)) as app:
+            session = await app.sessions.create(id="s", policy=Policy(recovery="ask"))
+            await session.prompt("hi", id="p")
+            await asyncio.wait_for(gate.arrived(), 30)
+
+    asyncio.run(lost())
+    again = ("run", "hi", *MODEL, "--session", "s", "--id", "p")
+    waits = ask(*again)
+    assert only(waits, 4) == ""
+    assert waits.stderr.endswith("waits for a person: decision: retry or dismiss; see: perdure recoveries\n")
+    [waiting] = json.loads(only(ask("recoveries", "--json")))["data"]
+    assert only(ask("recoveries", "retry", waiting["execution_id"])).startswith("retry: ")
+    assert only(ask(*again)).startswith("Echo: ")
 
 
 def test_the_last_of_a_long_session_is_shown_without_the_rest_of_it(ask, monkeypatch):

@@ -106,7 +106,7 @@ async def recovered(lost, served):
         await reader.until("session.step.recovered")
     [waiting] = (await served.client.get("/v1/recoveries")).json()["data"]
     assert (waiting["session_id"], waiting["phase"], waiting["armed"]) == ("s", "unknown", False)
-    assert (await served.client.get("/v1/sessions/s/status")).json()["reason"] == "decision: resume or dismiss"
+    assert (await served.client.get("/v1/sessions/s/status")).json()["reason"] == "decision: retry or dismiss"
     return waiting["execution_id"]
 
 

@@ -226,8 +226,10 @@ class Follower:
         if waiting:
             named = f"{self._session.id} {waiting[0].call_id}{connect.again(self._asked.runner)}"
             return f"waits for approval; decide with: perdure approve {named}"
-        decided = status.cause == "approval"  # and its turn is about to be taken up
-        return None if decided else f"waits for a person: {status.reason}"
+        if status.cause == "approval":  # decided, and its turn is about to be taken up
+            return None
+        look = f"; see: perdure recoveries{connect.again(self._asked.runner)}" if status.cause == "decision" else ""
+        return f"waits for a person: {status.reason}{look}"
 
     def _progress(self, fact: Any) -> None:
         """A line for what a person would like to know meanwhile."""

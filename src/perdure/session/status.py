@@ -131,7 +131,7 @@ def _unclaimed(tx: port.Tx, session: rows.SessionRow, budget: int) -> Status:
         attempt = f"attempt {max(session.wake_attempts, 1)} of {budget}"
         return Status("recovering", attempt, recovery.time_created, recovery.not_before, cause="attempt")
     if recovery:
-        return Status("waiting", "decision: resume or dismiss", recovery.time_created, cause="decision")
+        return Status("waiting", "decision: retry or dismiss", recovery.time_created, cause="decision")
     pending = tx.inbox.pending(session.id)
     if any(row.wake_pending for row in pending):
         return Status("running", "owner", min(row.time_created for row in pending if row.wake_pending), cause="owner")
