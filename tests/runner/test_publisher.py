@@ -223,6 +223,30 @@ async def test_open_text_is_drafted_every_200_ms_while_it_grows_and_not_when_it_
     assert DRAFT_MS < 250
 
 
+async def test_text_that_readers_saw_is_durable_in_time_also_where_its_part_ended_and_the_stream_pauses_pub_3(bench):
+    drafting = asyncio.ensure_future(bench.publisher.draft())
+    await bench.play(port.TextStart("t"), port.TextDelta("t", "One"), port.TextEnd("t"))
+    await turns()
+    bench.clock.advance(DRAFT_MS)
+    await turns()
+    assert [type(one).__name__ for commit in bench.sink.commits for one in commit] == ["TextStarted", "TextEnded"]
+    bench.clock.advance(DRAFT_MS)
+    await turns()
+    drafting.cancel()
+    assert len(bench.sink.commits) == 1, "there is nothing new"
+
+
+async def test_drafts_are_kept_only_of_a_step_that_readers_saw_something_of_for_a_while_pub_3(bench):
+    spawned = []
+    publisher = Publisher("ses", "amid", bench.sink, bench.clock, bench._start, spawn=spawned.append)
+    for event in (port.TextStart("t"), port.TextDelta("t", "One")):
+        publisher.on(event)
+    assert spawned == []
+    publisher._announce_all()
+    [drafting] = spawned
+    drafting.close()
+
+
 async def test_the_input_of_a_call_is_never_drafted_pub_3(bench):
     await bench.play(*whole()[:2], port.ReasoningStart("r"), port.ReasoningDelta("r", "Hm"))
     await bench.publisher.flush(draft=True)

@@ -41,8 +41,7 @@ class Watched:
         self.clock = Clock()
         self.written = []
         self.flushes = 0
-        self.progress = tool_progress.Progress(self.clock, self._record, self._flush)
-        self.task = asyncio.create_task(self.progress.run())
+        self.progress = tool_progress.Progress(self.clock, self._record, self._flush, asyncio.create_task)
 
     def _record(self, structured, content):
         self.written.append((self.clock.now, structured, content[0]["text"] if content else None))
@@ -55,7 +54,8 @@ class Watched:
 async def watched():
     made = Watched()
     yield made
-    made.task.cancel()
+    made.progress.cancel()
+    await made.progress.ended()
 
 
 async def test_progress_is_durable_at_once_and_then_only_the_newest_value_as_often_as_allowed(watched):

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+from contextlib import aclosing
 
 import pytest
 
@@ -76,7 +77,12 @@ async def request_in_flight(nodes):
 async def text_half_written(nodes):
     gate = Gate()
     node = await nodes([[Text("Half a sen"), Hang(gate)]])
-    await (await node.session()).prompt("Hello", id="hello")
+    session = await node.session()
+    await session.prompt("Hello", id="hello")
+    async with aclosing(session.events(signals=True)) as heard:
+        async for event in heard:
+            if isinstance(event.data, events.TextDelta):
+                break
     await gate.arrived()
     while not await node.read(lambda tx: tx.context.drafts(SESSION)):
         node.clock.advance(200)

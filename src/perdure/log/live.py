@@ -33,10 +33,11 @@ BUFFER = 1024
 class Follower:
     """One reader of one aggregate's log: a doorbell and a bounded buffer of what was announced since it was last read."""
 
-    __slots__ = ("_bell", "buffer", "ended", "limit", "reread", "signals")
+    __slots__ = ("_bell", "buffer", "ended", "kinds", "limit", "reread", "signals")
 
-    def __init__(self, limit: int, *, signals: bool) -> None:
-        """Buffer at most `limit` items; `signals` asks for ephemeral ones too."""
+    def __init__(self, limit: int, *, signals: bool, kinds: tuple[type[Any], ...] | None = None) -> None:
+        """Buffer at most `limit` items; `signals` asks for ephemeral ones too, `kinds` for facts of these types alone."""
+        self.kinds = kinds
         self.buffer: deque[events.Event] = deque()
         self.limit, self.signals = limit, signals
         self.reread = False
@@ -46,6 +47,8 @@ class Follower:
     def offer(self, item: events.Event) -> None:
         """Take one announced item; past the limit forget the buffer and read the log again instead."""
         if self.ended or (isinstance(item, events.Announced) and (self.reread or not self.signals)):
+            return
+        if self.kinds is not None and not isinstance(item.data, self.kinds):
             return
         if len(self.buffer) >= self.limit:
             self.buffer.clear()
@@ -121,9 +124,16 @@ class Live:
     # -- readers come and go -----------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def following(self, aggregate_id: str | None, *, signals: bool = False, limit: int = BUFFER) -> Any:
+    def following(
+        self,
+        aggregate_id: str | None,
+        *,
+        signals: bool = False,
+        kinds: tuple[type[Any], ...] | None = None,
+        limit: int = BUFFER,
+    ) -> Any:
         """Register a follower of one aggregate, or of all of them (None), for the length of a block."""
-        follower = Follower(limit, signals=signals)
+        follower = Follower(limit, signals=signals, kinds=kinds)
         group = self._everything if aggregate_id is None else self._followers.setdefault(aggregate_id, set())
         group.add(follower)
         try:

@@ -261,15 +261,15 @@ class Log:
 
         Ends when the aggregate is removed.
         """
-        with self.live.following(aggregate_id) as follower:
+        with self.live.following(aggregate_id, kinds=kinds) as follower:
             yield
-            while not follower.ended:
+            while True:
                 await follower.wait()
-                heard = follower.reread or any(isinstance(item.data, kinds) for item in follower.buffer)
+                if follower.ended:
+                    return
                 follower.buffer.clear()
                 follower.reread = False
-                if heard:
-                    yield
+                yield
 
     async def feed(self, after: int = 0, *, page: int = PAGE) -> AsyncGenerator[events.Recorded[Any] | Synced, None]:
         """Facts of every aggregate after a commit position, one `Synced` with the position where what was there ends,

@@ -9,8 +9,7 @@ draft, or with the step's end, whichever comes first. So a plain answer costs th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from perdure import clock as clocks
@@ -18,12 +17,17 @@ from perdure import errors
 from perdure.core import events, messages, text
 from perdure.models import port
 from perdure.runner import arguments
+from perdure.runner.open_part import OpenCall, OpenPart
 from perdure.store.context import DraftRow
 
 DELTA_S = 0.05
 # Snapshot to snapshot, so that with the commit behind it a crash loses at most 250 ms of what a reader saw (PUB-3).
 DRAFT_MS = 200
 _CALLED: dict[messages.PartKind, str] = {"text": "Text", "reasoning": "Reasoning", "tool": "Tool input"}
+
+
+Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None] | None"]
+"""Runs a coroutine as a task beside the step; None, and nothing runs, where the step is being given up."""
 
 
 class Sink(Protocol):
@@ -38,35 +42,6 @@ class Sink(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class _Open:
-    """An open part: the text that was announced, the fragments that wait to be, and how much was drafted (code points)."""
-
-    kind: messages.PartKind
-    id: str
-    announced: str = ""
-    waiting: list[str] = field(default_factory=list[str])
-    drafted: int = 0
-
-    def text(self) -> str:
-        """All of it."""
-        return "".join((self.announced, *self.waiting))
-
-    def grew(self) -> bool:
-        """Whether there is more than the last draft has; what a call writes is never drafted."""
-        return self.kind != "tool" and len(self.announced) + sum(map(len, self.waiting)) > self.drafted
-
-
-@dataclass(slots=True)
-class _Call:
-    """A tool call of this step: its name and how far it is."""
-
-    name: str
-    input: str | None = None
-    state: str = "writing"  # writing, written, waiting, running, settled
-    provider_executed: bool = False
-
-
 class Publisher:
     """The facts of one assistant message."""
 
@@ -77,18 +52,24 @@ class Publisher:
         sink: Sink,
         clock: clocks.Clock,
         start: Callable[[str, str, str], Awaitable[None]],
+        *,
+        spawn: Spawn | None = None,
     ) -> None:
-        """Publish for `message_id`; `start(call_id, name, input)` decides about a local call whose input is complete."""
+        """Publish for `message_id`; `start(call_id, name, input)` decides about a local call whose input is complete,
+        `spawn` runs what keeps drafts beside the stream, once there is something to keep.
+        """
         self.session_id, self.message_id = session_id, message_id
         self.pending: list[Any] = []
         self.finish: port.Finish | None = None
         self.visible = False
         self._sink, self._clock, self._start = sink, clock, start
-        self._open: dict[tuple[messages.PartKind, str], _Open] = {}
+        self._open: dict[tuple[messages.PartKind, str], OpenPart] = {}
         self._used: set[tuple[messages.PartKind, str]] = set()
-        self._calls: dict[str, _Call] = {}
+        self._calls: dict[str, OpenCall] = {}
         self._flushing = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
+        self._spawn, self._drafting = spawn, None
+        self._ended = False  # a part that readers saw ended, and is not durable yet
 
     # -- the stream --------------------------------------------------------------------------------------------------------
 
@@ -134,7 +115,7 @@ class Publisher:
 
     def _begin(self, kind: messages.PartKind, part_id: str) -> None:
         self._used.add((kind, part_id))
-        self._open[kind, part_id] = _Open(kind, part_id)
+        self._open[kind, part_id] = OpenPart(kind, part_id)
         self.visible = True
 
     def _delta(self, kind: messages.PartKind, part_id: str, more: str) -> None:
@@ -153,9 +134,10 @@ class Publisher:
         metadata = event.provider_metadata if isinstance(event, port.ReasoningEnd) else None
         self._close(part, metadata)
 
-    def _close(self, part: _Open, metadata: dict[str, Any] | None = None) -> None:
+    def _close(self, part: OpenPart, metadata: dict[str, Any] | None = None) -> None:
         """End an open part with its full text."""
         self._announce(part)
+        self._ended = self._ended or bool(part.announced)
         del self._open[part.kind, part.id]
         if part.kind == "text":
             self._fact(events.TextEnded, text_id=part.id, text=part.text())
@@ -169,7 +151,7 @@ class Publisher:
     def _input_start(self, event: port.ToolInputStart) -> None:
         if event.call_id in self._calls:
             raise errors.ProviderOrder(f"Duplicate tool input start: {event.call_id}")
-        self._calls[event.call_id] = _Call(event.name)
+        self._calls[event.call_id] = OpenCall(event.name)
         self._begin("tool", event.call_id)
         self._fact(events.ToolInputStarted, call_id=event.call_id, name=event.name)
 
@@ -221,7 +203,7 @@ class Publisher:
 
     def take_up(self, call_id: str, name: str) -> None:
         """A call of this message that an earlier owner made durable runs here now."""
-        self._calls[call_id] = _Call(name, "", "running")
+        self._calls[call_id] = OpenCall(name, "", "running")
 
     async def _provider_result(self, event: port.ToolResult) -> None:
         call = self._calls.get(event.call_id)
@@ -319,7 +301,7 @@ class Publisher:
     async def flush(self, *, draft: bool = False) -> None:
         """Make pending facts durable, and with `draft` what readers have seen of open parts."""
         async with self._flushing:
-            facts = list(self.pending)
+            facts, self._ended = list(self.pending), False
             grown = [part for part in self._open.values() if part.grew()] if draft else []
             drafts = [DraftRow(self.message_id, part.id, part.kind, part.text()) for part in grown]
 
@@ -332,13 +314,24 @@ class Publisher:
                 await self._sink.record(facts, drafts, durable)
 
     async def draft(self) -> None:
-        """Keep drafts of open parts that grow, until cancelled."""
-        due = self._clock.suspend_ms() + DRAFT_MS
+        """Keep what readers see, until cancelled; the first of it was announced a moment ago."""
+        due = self._clock.suspend_ms() + DRAFT_MS - int(DELTA_S * 1000)
         while True:
             await self._clock.sleep_ms(max(due - self._clock.suspend_ms(), 1))
             due = self._clock.suspend_ms() + DRAFT_MS
-            if any(part.grew() for part in self._open.values()):
+            if self._owes():
                 await self.flush(draft=True)
+
+    def _owes(self) -> bool:
+        """Whether readers saw something that a crash would lose."""
+        return self._ended or any(part.grew() for part in self._open.values())
+
+    async def stop_drafting(self) -> None:
+        """Keep no more drafts; one on its way takes pending facts along: they are not the end's any more."""
+        self._spawn = None
+        if self._drafting:
+            self._drafting.cancel()
+            await asyncio.wait({self._drafting})
 
     def _fact(self, kind: Callable[..., Any], **fields: Any) -> None:
         self.pending.append(kind(session_id=self.session_id, assistant_message_id=self.message_id, **fields))
@@ -349,14 +342,17 @@ class Publisher:
         self._timer = None
         for part in self._open.values():
             self._announce(part)
+        if self._spawn and not self._drafting and self._owes():
+            self._drafting = self._spawn(self.draft())
 
     def stop_announcing(self) -> None:
         """Announce what waits and start no further timer."""
+        self._spawn = None
         if self._timer:
             self._timer.cancel()
         self._announce_all()
 
-    def _announce(self, part: _Open) -> None:
+    def _announce(self, part: OpenPart) -> None:
         if not part.waiting:
             return
         delta, offset = "".join(part.waiting), len(part.announced)

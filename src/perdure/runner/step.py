@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, cast
@@ -96,7 +96,9 @@ class _Step:
 
     def __init__(self, turn: Turn) -> None:
         self.turn = turn
-        self.publisher = publisher.Publisher(turn.session_id, turn.message_id, turn, turn.parts.clock, self._start_call)
+        self.publisher = publisher.Publisher(
+            turn.session_id, turn.message_id, turn, turn.parts.clock, self._start_call, spawn=self._spawn
+        )
         self._group: asyncio.TaskGroup | None = None
         self._calls: list[asyncio.Task[None]] = []
         self._called = False
@@ -107,17 +109,24 @@ class _Step:
         self._group = group
         if self.turn.resumed is not None:
             return await self._finish_resumed(group, self.turn.resumed)
-        drafting = group.create_task(self.publisher.draft())
         failure = await self._stream()
         if failure:
             self.publisher.end_open(self._words(failure))
             self.publisher.withdraw_questions(self._words(failure))
         await self._settle_calls()
-        drafting.cancel()
-        await asyncio.wait({drafting})  # a draft on its way takes pending facts along: they are not the end's any more
+        await self.publisher.stop_drafting()
         if failure:
             return self._fail(failure)
         return self._wait() if self.publisher.waiting() else self._end()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
+        """Run something beside the stream, as long as the step goes on."""
+        assert self._group is not None  # noqa: S101, set before the stream is read
+        try:
+            return self._group.create_task(work)
+        except RuntimeError:  # another task of the group failed and the rest are being cancelled
+            work.close()
+            return None
 
     async def _finish_resumed(self, group: asyncio.TaskGroup, calls: tuple[Approved, ...]) -> Outcome:
         """Run exactly the approved calls, then end the step that asked for them; no model call in between (APR-2)."""
@@ -266,7 +275,7 @@ class _Step:
 
     async def _run_call(self, call_id: str, name: str, given: messages.JsonObject) -> None:
         turn, show = self.turn, functools.partial(self.publisher.show_progress, call_id)
-        progress = tool_progress.Progress(turn.parts.clock, show, self.publisher.flush)
+        progress = tool_progress.Progress(turn.parts.clock, show, self.publisher.flush, self._spawn)
         context = agents.ToolContext(
             turn.session_id, call_id, turn.message_id, turn.held.owner_id, report=progress.report
         )
@@ -275,8 +284,6 @@ class _Step:
             progress.close()
             self.publisher.settle_call(call_id, result.content, result.structured, result.error)
 
-        assert self._group is not None  # noqa: S101, as above
-        showing = self._group.create_task(progress.run())
         try:
             with telemetry.tool(turn.session_id, name, call_id) as span:
                 bound = turn.ready.toolbox[name]
@@ -285,8 +292,8 @@ class _Step:
                     span.failed(result.error.type)
         finally:
             progress.close()
-            showing.cancel()
-        await asyncio.wait({showing})  # what it was writing is durable now, and no longer waits
+            progress.cancel()
+        await progress.ended()  # what it was writing is durable now, and no longer waits
         if result.error:
             self._note_unknown(name, given, result.error)
             await self.publisher.fail_call(call_id, result.error, result.content, result.structured)

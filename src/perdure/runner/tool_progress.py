@@ -16,6 +16,7 @@ from perdure import agent
 from perdure import clock as clocks
 from perdure.core import messages
 from perdure.runner import tool_results
+from perdure.runner.publisher import Spawn
 
 SPACING_MS = 334
 
@@ -25,9 +26,16 @@ Shown = tuple[messages.JsonObject | None, tool_results.Content]
 class Progress:
     """The progress of one call. `record` adds a fact to those that wait, `flush` makes them durable."""
 
-    def __init__(self, clock: clocks.Clock, record: Callable[..., None], flush: Callable[[], Awaitable[None]]) -> None:
-        """For a call that is about to start, on its loop."""
-        self._clock, self._record, self._flush = clock, record, flush
+    def __init__(
+        self,
+        clock: clocks.Clock,
+        record: Callable[..., None],
+        flush: Callable[[], Awaitable[None]],
+        spawn: Spawn,
+    ) -> None:
+        """For a call that is about to start, on its loop; `spawn` runs what writes, once the call shows something."""
+        self._clock, self._record, self._flush, self._spawn = clock, record, flush, spawn
+        self._writing: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
         self._changed = asyncio.Event()
@@ -42,9 +50,24 @@ class Progress:
             if self._closed:
                 raise agent.CallSettled("Progress was reported after the call had its outcome")
             self._latest = shown
-            self._loop.call_soon_threadsafe(self._changed.set)
+            self._loop.call_soon_threadsafe(self._wake)
 
-    async def run(self) -> None:
+    def _wake(self) -> None:
+        self._changed.set()
+        if self._writing is None and not self._closed:
+            self._writing = self._spawn(self._write())
+
+    def cancel(self) -> None:
+        """Write no more."""
+        if self._writing:
+            self._writing.cancel()
+
+    async def ended(self) -> None:
+        """Wait until nothing is being written; after `cancel`."""
+        if self._writing:
+            await asyncio.wait({self._writing})
+
+    async def _write(self) -> None:
         """Write what is new, until cancelled."""
         while True:
             await self._changed.wait()
