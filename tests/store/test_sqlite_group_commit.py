@@ -8,7 +8,7 @@ import pytest
 
 from perdure import errors
 from perdure.core import events
-from perdure.store import sqlite_connection, sqlite_threads
+from perdure.store import group_commit, sqlite_connection, sqlite_threads
 from perdure.store.sqlite import SqliteStore
 from perdure.testing.fault_vfs import Fault
 
@@ -278,3 +278,17 @@ async def test_a_failed_commit_whose_outcome_cannot_be_read_says_so(store, gate,
     disk.clear()
     assert await store.write(build.append("evt_2")) == 0
     assert await store.read(build.ids) == ["evt_2"]
+
+
+async def test_nobody_waits_for_ever_for_a_writer_that_failed_log_12(tmp_path, monkeypatch, build):
+    store = await SqliteStore.open(tmp_path / "a.db")
+    told = []
+    monkeypatch.setattr(group_commit.Committer, "checkpoint", lambda self: 1 / 0)
+    async with asyncio.timeout(10):
+        assert await store.write(build.append("evt_1"), committed=told.append) == 0
+        outcomes = await asyncio.gather(*(store.write(build.append(f"evt_{n}")) for n in (2, 3)), return_exceptions=True)
+        assert [type(one) for one in outcomes] == [errors.StoreFailed] * 2
+        assert "ZeroDivisionError" in str(outcomes[0])
+        assert await store.read(build.ids) == ["evt_1"]
+        await store.close()
+    assert told == [0], "what was committed is told once"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import logging
 import queue
 import threading
 import time
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from perdure import errors
 from perdure.store import driver, group_commit, meter, port, sqlite_connection
 from perdure.store.readers import Reader
 
@@ -26,6 +28,7 @@ T = TypeVar("T")
 MAX_UNITS = 512
 MAX_SECONDS = 0.025
 POLL_SECONDS = 0.05
+_logger = logging.getLogger("perdure.store")
 
 
 class Outcome(asyncio.Future[Any]):
@@ -75,6 +78,7 @@ class Threads:
         self._loop = asyncio.get_running_loop()
         self._writes: queue.SimpleQueue[group_commit.Unit | _Signal] = queue.SimpleQueue()
         self._reads: queue.SimpleQueue[_Read | None] = queue.SimpleQueue()
+        self._taken: list[group_commit.Unit] = []
         self._again: deque[group_commit.Unit] = deque()
         self._rings: list[Callable[[], None]] = []
         self._looked = 0.0
@@ -151,12 +155,23 @@ class Threads:
             self._tell(resolve, self._opened, None, error)
             return
         self._tell(resolve, self._opened, None, None)
+        try:
+            self._serve(committer)
+        except BaseException as error:
+            _logger.critical("the writer failed; this store takes no more writes", exc_info=True)
+            self._refuse(errors.StoreFailed(f"The writer of the database failed: {type(error).__name__}: {error}"))
+        committer.close()
+        self._tell(resolve, self._writer_ended, None, None)
+
+    def _serve(self, committer: group_commit.Committer) -> None:
+        """Batch after batch, until the end."""
         while (first := self._next(committer)) is not None:
             began = time.monotonic()
             members = committer.attempt(self._members(first))
             self.meter.committed(time.monotonic() - began, len(members))
             settled = [unit for unit in members if unit.settled]
             self._again.extendleft(reversed([unit for unit in members if not unit.settled]))
+            self._taken.clear()
             if settled:
                 self._tell(_announce, settled)
                 if self._probe:
@@ -164,8 +179,20 @@ class Threads:
             committer.checkpoint()
             if self._rings and time.monotonic() - self._looked > POLL_SECONDS:
                 self._look(committer)
-        committer.close()
-        self._tell(resolve, self._writer_ended, None, None)
+
+    def _refuse(self, error: errors.StoreFailed) -> None:
+        """Nobody waits for ever for a writer that failed: not those it had taken, nor whoever comes until the end."""
+        waiting: list[group_commit.Unit] = [*self._taken, *self._again]
+        while True:
+            for unit in waiting:
+                if not unit.settled:
+                    unit.fail(error)
+            self._tell(_announce, waiting)
+            if self._stopping:
+                return
+            item = self._writes.get()
+            self._stopping = item is _Signal.STOP
+            waiting = [item] if isinstance(item, group_commit.Unit) else []
 
     def _next(self, committer: group_commit.Committer) -> group_commit.Unit | None:
         """The next batch's first unit, waited for; None at the end."""
@@ -183,12 +210,14 @@ class Threads:
 
     def _members(self, first: group_commit.Unit) -> Iterator[group_commit.Unit]:
         """`first` and what arrives while units run; one that met a failing disk stays by itself."""
+        self._taken.append(first)
         yield first
         until = time.monotonic() + MAX_SECONDS
         for _ in range(0 if first.failures else MAX_UNITS - 1):
             unit = self._arrived()
             if unit is None:
                 return
+            self._taken.append(unit)
             yield unit
             if time.monotonic() > until:
                 return
