@@ -79,8 +79,9 @@ class Messages:
             if newest is None:
                 continue
             newest.seq = last
-            if newest.message is None or newest.message.time.completed is not None:
-                newest.last.clear()
+            # Only open parts change, and they are small: the bodies of the others need not stay in memory.
+            for key in [key for key, one in newest.last.items() if one is None or not messages.part_is_open(one[1])]:
+                del newest.last[key]
             self._kept[session_id] = newest
         while len(self._kept) > KEPT:
             del self._kept[next(iter(self._kept))]
