@@ -124,22 +124,28 @@ class Histories:
                 return
 
 
+_PLAIN = {int, float, bool, type(None)}
+
+
 def weight(value: object) -> int:
     """About how many characters a value takes in memory, however it is nested."""
     found, waiting = 0, [value]
     while waiting:
         one: Any = waiting.pop()
-        if one is None:
-            continue
-        found += EACH
-        if isinstance(one, str):
-            found += len(one)
-        elif isinstance(one, dict):
-            waiting += [*one.keys(), *one.values()]
-        elif isinstance(one, list | tuple):
-            waiting += one
-        elif fields := getattr(one, "__dataclass_fields__", None):
-            waiting += [getattr(one, name) for name in fields]
+        kind: type[Any] = one.__class__
+        if kind is str:
+            found += EACH + len(one)
+        elif kind in _PLAIN:
+            found += EACH if one is not None else 0
+        else:
+            found += EACH
+            if kind is dict:
+                waiting += one
+                waiting += one.values()
+            elif kind is list or kind is tuple:
+                waiting += one
+            else:
+                waiting += [getattr(one, name) for name in getattr(one, "__dataclass_fields__", ())]
     return found
 
 
