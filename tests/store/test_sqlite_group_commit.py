@@ -286,7 +286,9 @@ async def test_nobody_waits_for_ever_for_a_writer_that_failed_log_12(tmp_path, m
     monkeypatch.setattr(group_commit.Committer, "checkpoint", lambda self: 1 / 0)
     async with asyncio.timeout(10):
         assert await store.write(build.append("evt_1"), committed=told.append) == 0
-        outcomes = await asyncio.gather(*(store.write(build.append(f"evt_{n}")) for n in (2, 3)), return_exceptions=True)
+        outcomes = await asyncio.gather(
+            *(store.write(build.append(f"evt_{n}")) for n in (2, 3)), return_exceptions=True
+        )
         assert [type(one) for one in outcomes] == [errors.StoreFailed] * 2
         assert "ZeroDivisionError" in str(outcomes[0])
         assert await store.read(build.ids) == ["evt_1"]

@@ -154,8 +154,12 @@ def usage(used: messages.Usage) -> str:
     tokens = f"{budget.total(used.tokens)} tokens" + (
         f" and {used.unknown_tokens} unknown" if used.unknown_tokens else ""
     )
-    unpriced = f" and {used.unknown_cost} of unknown cost" if used.unknown_cost else ""
-    return f"{tokens}, {money(used.cost)}{unpriced}"
+    if not used.unknown_cost:
+        return f"{tokens}, {money(used.cost)}"
+    if not used.cost:
+        return f"{tokens}, cost unknown"
+    calls = "1 call" if used.unknown_cost == 1 else f"{used.unknown_cost} calls"
+    return f"{tokens}, {money(used.cost)} and {calls} of unknown cost"
 
 
 def money(micros: int) -> str:
