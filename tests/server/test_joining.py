@@ -59,6 +59,13 @@ async def test_a_gap_is_filled_from_the_publisher_pub_3(texts, publisher):
     assert spelled(texts.past(delta("gh", 6))) == [(6, "gh")]
 
 
+async def test_what_follows_a_gap_of_a_part_that_is_over_is_left_to_its_end_pub_3(texts, publisher):
+    assert spelled(texts.past(delta("ab", 0))) == [(0, "ab")]
+    publisher.open = []
+    assert spelled(texts.past(delta("ef", 4))) == []
+    assert spelled(texts.past(delta("cd", 2))) == [(2, "cd")]
+
+
 async def test_a_signal_of_a_part_whose_end_was_sent_is_dropped_pub_3(texts):
     ended = events.TextEnded(session_id="s", assistant_message_id="m", text_id="t", text="abc")
     texts.heard(events.Recorded("evt_2", "s", 5, 0, ended))

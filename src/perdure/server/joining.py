@@ -5,7 +5,8 @@ middle of a part has all of it and no piece twice. Not here: sockets (`sse.py`),
 
 The follower is registered before history is read, so live text that came meanwhile waits in its buffer. At the boundary
 the text so far is taken from the publisher without an await in between; what the buffer then repeats is cut by its
-offset. A gap, which only an overflowing buffer can leave, is filled the same way.
+offset. A gap, as a buffer leaves that was given up for another look at the log, is filled the same way; where the part is
+over by then, its end has all of it, and what comes before that is left out.
 """
 
 from __future__ import annotations
@@ -100,8 +101,8 @@ class Texts:
         if signal.offset > self._known.get(key, 0):
             yield from self._catch_up()
         known, end = self._known.get(key, 0), signal.offset + len(signal.delta)
-        if end <= known:
-            return
+        if end <= known or signal.offset > known:
+            return  # had already, or behind a gap that nobody can fill any more: the end of the part is on its way
         self._known[key] = end
         if signal.offset < known:
             yield self._signal(*key, signal.delta[known - signal.offset :], known)
