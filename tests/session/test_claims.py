@@ -168,6 +168,23 @@ async def test_a_paused_owner_that_wakes_after_its_lease_changes_nothing_and_sta
     assert (await session.receipt("hello")).outcome == "succeeded"
 
 
+async def test_an_owner_whose_lease_may_be_over_shows_readers_no_more_ex_3(nodes):
+    gate = Gate()
+    node = await nodes([[Text("Half a sen"), Hang(gate)]])
+    await prompted(node)
+    await gate.arrived()
+    turn = node.engine.parts.live[SESSION]._sink
+    signal = events.TextDelta(
+        session_id=SESSION, assistant_message_id=turn.message_id, text_id="text_0", delta="tence", offset=10
+    )
+    with node.engine.log.live.following(SESSION, signals=True) as follower:
+        turn.announce(signal)
+        turn.held.trusted_until = node.clock.suspend_ms()
+        turn.announce(signal)
+    assert [one.data for one in follower.buffer] == [signal]
+    await node.stop()
+
+
 async def test_an_owner_that_cannot_renew_stops_before_its_lease_ends_ex_3(nodes):
     cancelled, gate = [], Gate()
 

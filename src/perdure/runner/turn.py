@@ -172,8 +172,9 @@ class Turn:
         await self.commit(work, durable=durable)
 
     def announce(self, signal: Any) -> None:
-        """Announce an ephemeral signal (the publisher's `Sink`)."""
-        self.parts.log.signal_nowait(signal)
+        """Announce an ephemeral signal (the publisher's `Sink`), unless another owner may be at work by now (EX-3)."""
+        if self.parts.claims.trusts(self.held):
+            self.parts.log.signal_nowait(signal)
 
 
 def append_all(unit: Unit, facts: Sequence[Any]) -> None:

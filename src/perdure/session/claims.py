@@ -86,6 +86,10 @@ class Claims:
         held = self._kept.get(session_id)
         return held.execution_id if held and held.open else None
 
+    def trusts(self, held: Held) -> bool:
+        """Whether nobody else can have the claim yet, by this process's own clock."""
+        return not held.lost and self._clock.suspend_ms() < held.trusted_until
+
     # -- taking ------------------------------------------------------------------------------------------------------------
 
     async def acquire(self, session_id: str, *, forced: bool) -> Held | None:
