@@ -644,7 +644,6 @@ def test_a_key_that_is_missing_or_that_no_header_can_carry_is_a_config_error(key
     [
         (f"anthropic:{NAME}", ["ANTHROPIC_API_KEY"]),
         ("google:gemini-pro", ["GOOGLE_API_KEY", "GEMINI_API_KEY"]),
-        ("groq:x", ["GROQ_API_KEY"]),
         ("deepseek:deepseek-chat", ["DEEPSEEK_API_KEY"]),
     ],
 )
@@ -655,8 +654,6 @@ def test_a_missing_key_is_told_in_our_words_with_the_variable_and_the_setting(mo
         catalogue.Catalogue(variable()).resolve(model)
     except ConfigError as error:
         said = str(error)
-    if "pip install" in said:
-        pytest.skip("its SDK is not here")
     assert said.startswith(f"{model} has no API key: set {' or '.join(names)} in the environment")
     assert "models=" in said
     assert "Provider(" not in said

@@ -69,6 +69,8 @@ class Messages:
             newest.changed = False
         for ordinal, (part, held_by) in newest.parts.items():
             self._write(newest.session_id, newest.message.id, ordinal, part, held_by)
+            if not messages.part_is_open(part):  # only open parts change, and they are small
+                newest.last.pop(messages.part_key(part), None)
         newest.parts.clear()
 
     def keep(self) -> None:
@@ -79,9 +81,8 @@ class Messages:
             if newest is None:
                 continue
             newest.seq = last
-            # Only open parts change, and they are small: the bodies of the others need not stay in memory.
-            for key in [key for key, one in newest.last.items() if one is None or not messages.part_is_open(one[1])]:
-                del newest.last[key]
+            if newest.message is None or newest.message.time.completed is not None:
+                newest.last.clear()
             self._kept[session_id] = newest
         while len(self._kept) > KEPT:
             del self._kept[next(iter(self._kept))]
