@@ -114,6 +114,8 @@ class Histories:
 
     def _trim(self) -> None:
         """Drop what was not used for longest, the busy ones excepted."""
+        if self._total <= self._keep:
+            return
         idle = self._total - sum(self._weights.get(one, 0) for one in self._busy)
         if idle <= self._keep:
             return
