@@ -81,10 +81,7 @@ async def follow(transport: Transport, path: str, after: int, *, signals: bool) 
             raise
         except AWAY as error:
             why = error
-        transport.linked(up=False)
-        if time.monotonic() - began > STEADY_S:
-            backoff.again()
-        await backoff.pause(why)
+        await _lost(transport, backoff, began, why)
 
 
 async def feed(transport: Transport, after: int, *, follow: bool) -> AsyncGenerator[events.Recorded[Any], None]:
@@ -110,10 +107,15 @@ async def feed(transport: Transport, after: int, *, follow: bool) -> AsyncGenera
                         yield replace(event, position=position)
         except AWAY as error:
             why = error
-        transport.linked(up=False)
-        if time.monotonic() - began > STEADY_S:
-            backoff.again()
-        await backoff.pause(why)
+        await _lost(transport, backoff, began, why)
+
+
+async def _lost(transport: Transport, backoff: Backoff, began: float, why: Exception | str) -> None:
+    """A connection ended: wait before the next, anew for one that had held for a while. Raises as `Backoff.pause`."""
+    transport.linked(up=False)
+    if time.monotonic() - began > STEADY_S:
+        backoff.again()
+    await backoff.pause(why)
 
 
 async def _stream(transport: Transport, path: str, after: int) -> AsyncGenerator[events.Event | None, None]:
