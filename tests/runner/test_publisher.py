@@ -253,6 +253,23 @@ async def test_the_input_of_a_call_is_never_drafted_pub_3(bench):
     assert bench.sink.drafts == [[("r", "Hm")]]
 
 
+@pytest.mark.parametrize("announced", [False, True], ids=["in one announcement", "an announcement each"])
+async def test_a_character_whose_two_halves_come_apart_is_one_character_however_deltas_are_announced_sec_2(
+    bench, announced
+):
+    await bench.play(port.TextStart("t"))
+    for half in ("a\ud83e", "\uddffb\ud83d"):
+        await bench.play(port.TextDelta("t", half))
+        if announced:
+            bench.publisher.stop_announcing()
+    await bench.publisher.flush(draft=True)
+    assert bench.sink.drafts == [[("t", "a\U0001f9ffb")]]
+    await bench.play(port.TextEnd("t"))
+    assert bench.publisher.pending[-1].text == "a\U0001f9ffb\ufffd"
+    assert "".join(one.delta for one in bench.sink.signals) == "a\U0001f9ffb\ufffd"
+    assert [one.offset for one in bench.sink.signals] == ([0, 1, 3] if announced else [0])
+
+
 async def test_a_reader_that_joins_gets_what_was_announced_and_then_deltas_past_it_pub_3(bench):
     await bench.play(port.TextStart("t"), port.TextDelta("t", ASTRAL))
     bench.publisher.stop_announcing()

@@ -69,6 +69,7 @@ class Publisher:
         self._flushing = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
         self._spawn, self._drafting = spawn, None
+        self._growing: OpenPart | None = None  # the open part that the last delta went to, while an announcement is due
         self._ended = False  # a part that readers saw ended, and is not durable yet
 
     # -- the stream --------------------------------------------------------------------------------------------------------
@@ -119,12 +120,20 @@ class Publisher:
         self.visible = True
 
     def _delta(self, kind: messages.PartKind, part_id: str, more: str) -> None:
+        part = self._growing
+        if part is None or part.id != part_id or part.kind != kind:
+            part = self._grow(kind, part_id)
+        part.waiting.append(more)
+
+    def _grow(self, kind: messages.PartKind, part_id: str) -> OpenPart:
+        """The part that deltas go to from now on; what waits there will be announced."""
         part = self._open.get((kind, part_id))
         if part is None:
             raise errors.ProviderOrder(f"{_CALLED[kind]} delta before start: {part_id}")
-        part.waiting.append(text.clean_text(more))
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(DELTA_S, self._announce_all)
+        self._growing = part
+        return part
 
     def _part_end(self, event: port.TextEnd | port.ReasoningEnd) -> None:
         kind: messages.PartKind = "text" if isinstance(event, port.TextEnd) else "reasoning"
@@ -136,15 +145,17 @@ class Publisher:
 
     def _close(self, part: OpenPart, metadata: dict[str, Any] | None = None) -> None:
         """End an open part with its full text."""
+        whole = part.text(ended=True)
         self._announce(part)
-        self._ended = self._ended or bool(part.announced)
+        self._ended = self._ended or bool(whole)
+        self._growing = None
         del self._open[part.kind, part.id]
         if part.kind == "text":
-            self._fact(events.TextEnded, text_id=part.id, text=part.text())
+            self._fact(events.TextEnded, text_id=part.id, text=whole)
         elif part.kind == "reasoning":
-            self._fact(events.ReasoningEnded, reasoning_id=part.id, text=part.text(), provider_metadata=metadata)
+            self._fact(events.ReasoningEnded, reasoning_id=part.id, text=whole, provider_metadata=metadata)
         else:
-            self._fact(events.ToolInputEnded, call_id=part.id, text=part.text())
+            self._fact(events.ToolInputEnded, call_id=part.id, text=whole)
 
     # -- calls -------------------------------------------------------------------------------------------------------------
 
@@ -159,7 +170,7 @@ class Publisher:
         part = self._open.get(("tool", event.call_id))
         if part is None:
             raise errors.ProviderOrder(f"Tool input end before start: {event.call_id}")
-        self._calls[event.call_id].input = part.text()
+        self._calls[event.call_id].input = part.text(ended=True)
         self._calls[event.call_id].state = "written"
         self._close(part)
 
@@ -294,7 +305,9 @@ class Publisher:
 
     def snapshot(self) -> list[tuple[messages.PartKind, str, str]]:
         """Open text and reasoning as far as it was announced: what a reader that joins now starts from."""
-        return [(part.kind, part.id, part.announced) for part in self._open.values() if part.kind != "tool"]
+        return [
+            (part.kind, part.id, part.gathered[: part.announced]) for part in self._open.values() if part.kind != "tool"
+        ]
 
     # -- durability --------------------------------------------------------------------------------------------------------
 
@@ -339,7 +352,7 @@ class Publisher:
     # -- live text ---------------------------------------------------------------------------------------------------------
 
     def _announce_all(self) -> None:
-        self._timer = None
+        self._timer = self._growing = None
         for part in self._open.values():
             self._announce(part)
         if self._spawn and not self._drafting and self._owes():
@@ -353,14 +366,14 @@ class Publisher:
         self._announce_all()
 
     def _announce(self, part: OpenPart) -> None:
-        if not part.waiting:
+        whole, offset = part.text(), part.announced
+        if len(whole) == offset:
             return
-        delta, offset = "".join(part.waiting), len(part.announced)
-        part.waiting, part.announced = [], part.announced + delta
+        part.announced = len(whole)
         common: dict[str, Any] = {
             "session_id": self.session_id,
             "assistant_message_id": self.message_id,
-            "delta": delta,
+            "delta": whole[offset:],
             "offset": offset,
         }
         if part.kind == "text":
