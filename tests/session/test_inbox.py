@@ -391,6 +391,7 @@ async def spoil(node, *message_ids):
     def work(tx):
         for message_id in message_ids:
             tx.inbox._c.execute("UPDATE session_input SET prompt = ? WHERE id = ?", ('{"parts": 7}', message_id))
+        tx.forget()
 
     await node.engine.store.write(work)
 

@@ -120,6 +120,7 @@ def _deleted(tx: port.Tx, recorded: Recorded) -> None:
     tx.content.release(recorded.aggregate_id)
     tx.sessions.put_tombstone(recorded.aggregate_id, recorded.created)
     tx.sessions.delete(recorded.aggregate_id)
+    tx.forget()
 
 
 def _agent_switched(tx: port.Tx, recorded: Recorded) -> None:
@@ -198,7 +199,8 @@ def _promoted(tx: port.Tx, recorded: Recorded) -> None:
     if not promoted:
         msg = f"Input {fact.message_id} cannot be promoted as it stands"
         raise errors.LifecycleConflict(msg)
-    tx.recoveries.settle_wake(fact.session_id, fact.message_id)
+    if row.kind == "synthetic":  # perhaps a continuation
+        tx.recoveries.settle_wake(fact.session_id, fact.message_id)
 
 
 def _withdrawn(tx: port.Tx, recorded: Recorded) -> None:
@@ -258,14 +260,12 @@ def _execution_ended(tx: port.Tx, recorded: Recorded) -> None:
     fact: events.ExecutionEnded = recorded.data
     session = tx.sessions.get(fact.session_id)
     used = session.turn_usage if session else None
-    tx.sessions.close_execution(fact.session_id, fact.execution_id, recorded.created)
+    tx.sessions.close_execution(fact.session_id, fact.execution_id, recorded.created, settled=True)
     for message_id in fact.message_ids:
         row = _own(tx, recorded, message_id)
         if row and _moved(row, "settled"):
             total = row.usage.plus(used) if row.usage and used else used
             tx.inbox.settle(message_id, fact.outcome, fact.error, recorded.seq, total)
-    if used:
-        tx.sessions.end_turn_usage(fact.session_id)
     tx.approvals.close(fact.session_id)
 
 

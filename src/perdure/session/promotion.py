@@ -48,11 +48,12 @@ def promote(unit: Unit, session_id: str, choice: inbox.Choice) -> Promoted:
     """Append the promotions and withdrawals of a choice; an input that cannot be decoded is withdrawn as failed
     (IN-14).
     """
-    promoted = [message_id for message_id in choice.promote if _promote_one(unit, session_id, message_id)]
+    promoted = [row for message_id in choice.promote if (row := _promote_one(unit, session_id, message_id))]
     for superseded in choice.supersede if promoted else ():
         unit.append(events.PromptWithdrawn(session_id=session_id, message_id=superseded, reason="superseded"))
-    recovered = (unit.tx.recoveries.of_continuation(message_id) for message_id in promoted)
-    return Promoted(tuple(promoted), max((row.attempt for row in recovered if row), default=0) or 1)
+    continued = (unit.tx.recoveries.of_continuation(row.id) for row in promoted if row.kind == "synthetic")
+    attempt = max((recovery.attempt for recovery in continued if recovery), default=0) or 1
+    return Promoted(tuple(row.id for row in promoted), attempt)
 
 
 def eligible(unit: Unit, session_id: str) -> inbox.Choice:
@@ -70,7 +71,8 @@ def promote_next(unit: Unit, session_id: str, choice: inbox.Choice) -> Promoted:
     return Promoted(())
 
 
-def _promote_one(unit: Unit, session_id: str, message_id: str) -> bool:
+def _promote_one(unit: Unit, session_id: str, message_id: str) -> rows.InputRow | None:
+    """The input as it was, or None where it cannot be decoded and was withdrawn."""
     row = unit.tx.inbox.get(message_id)
     if row is None or not row.pending:
         msg = f"Input {message_id} is no longer pending"
@@ -80,7 +82,7 @@ def _promote_one(unit: Unit, session_id: str, message_id: str) -> bool:
     except errors.Undecodable as error:
         failure = messages.Failure(error.type, str(error))
         withdraw_failed(unit, session_id, message_id, failure)
-        return False
+        return None
     unit.append(
         events.PromptPromoted(
             session_id=session_id,
@@ -91,7 +93,7 @@ def _promote_one(unit: Unit, session_id: str, message_id: str) -> bool:
             time_created=row.time_created,
         )
     )
-    return True
+    return row
 
 
 def withdraw_failed(unit: Unit, session_id: str, message_id: str, failure: messages.Failure) -> None:
@@ -112,12 +114,13 @@ def withdraw_failed(unit: Unit, session_id: str, message_id: str, failure: messa
 
 def running_since(tx: port.Tx, session_id: str) -> list[int]:
     """The seqs at which the inputs of the open turn were promoted; of a prompt that runs again, those of its retry input."""
-    rows_of_turn = [tx.inbox.get(message_id) for message_id in tx.inbox.running(session_id)]
-    return [row.promoted_seq for row in rows_of_turn if row and row.promoted_seq is not None and row.retried_by is None]
+    running = tx.inbox.running(session_id)
+    return [row.promoted_seq for row in running if row.promoted_seq is not None and row.retried_by is None]
 
 
 def settled_by_turn(tx: port.Tx, session_id: str) -> tuple[str, ...]:
     """The inputs an `execution.ended` of the open turn settles: those running, and the targets of running retry inputs."""
     running = tx.inbox.running(session_id)
-    targets = [target.id for one in running if (target := tx.inbox.target_of(one)) and target.outcome is None]
-    return tuple(dict.fromkeys([*running, *targets]))
+    retries = (row for row in running if row.kind == "synthetic")
+    targets = [target.id for one in retries if (target := tx.inbox.target_of(one.id)) and target.outcome is None]
+    return tuple(dict.fromkeys([*(row.id for row in running), *targets]))

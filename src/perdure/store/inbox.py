@@ -1,8 +1,12 @@
-"""Rows of `session_input`: every input ever admitted, its promotion and its outcome."""
+"""Rows of `session_input`: every input ever admitted, its promotion and its outcome.
+
+Every change is written at once. What a connection has seen of the unsettled ones of a session is kept beside, from unit to unit
+too, until another connection commits or something is rolled back (`group_commit.py`): each unit of a turn asks for them.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from perdure.core import codec, messages
@@ -24,13 +28,13 @@ class InputRow:
     admitted_seq: int
     promoted_seq: int | None
     wake_pending: bool
-    execution_requests: int
-    retries: int
-    retried_by: str | None
-    outcome: messages.Outcome | None
-    error: messages.Failure | None
-    settled_seq: int | None
-    usage: messages.Usage | None
+    execution_requests: int = 0
+    retries: int = 0
+    retried_by: str | None = None
+    outcome: messages.Outcome | None = None
+    error: messages.Failure | None = None
+    settled_seq: int | None = None
+    usage: messages.Usage | None = None
 
     @property
     def pending(self) -> bool:
@@ -47,14 +51,49 @@ def input_row(row: Any) -> InputRow:
     return InputRow(*columns)
 
 
+KEPT = 1024
+
+
 class Inbox:
     """Verbs on inputs."""
 
-    __slots__ = ("_c", "_q")
+    __slots__ = ("_c", "_q", "_rows", "_unsettled")
 
     def __init__(self, statements: Any, connection: Any) -> None:
         """Bind to a connection."""
         self._q, self._c = statements, connection
+        self.forget()
+
+    def forget(self) -> None:
+        """What is known may no longer be so."""
+        self._rows: dict[str, InputRow] = {}
+        # All unsettled ones of a session, in admission order; each of them is in `_rows`.
+        self._unsettled: dict[str, dict[str, InputRow]] = {}
+
+    def keep(self) -> None:
+        """The unit ended; what is known serves the next ones, within bounds."""
+        if len(self._rows) > KEPT or len(self._unsettled) > KEPT:
+            self.forget()
+
+    def _all_unsettled(self, session_id: str) -> dict[str, InputRow]:
+        known = self._unsettled.get(session_id)
+        if known is None:
+            rows = self._q.input_unsettled(self._c, session_id=session_id)
+            known = self._unsettled[session_id] = {row.id: row for row in map(input_row, rows)}
+            self._rows |= known
+        return known
+
+    def _know(self, row: InputRow) -> None:
+        """The row as it stands now."""
+        unsettled = self._unsettled.get(row.session_id)
+        if row.outcome is None:
+            self._rows[row.id] = row
+            if unsettled is not None:
+                unsettled[row.id] = row
+        else:
+            self._rows.pop(row.id, None)
+            if unsettled is not None:
+                unsettled.pop(row.id, None)
 
     def insert(
         self,
@@ -70,26 +109,42 @@ class Inbox:
         wake_pending: bool = False,
     ) -> bool:
         """A new input; False where the id is taken."""
-        return (
-            self._q.input_insert(
-                self._c,
-                id=message_id,
-                session_id=session_id,
-                kind=kind,
-                prompt=codec.dump(prompt),
-                delivery=delivery,
-                time_created=time_created,
-                admitted_seq=admitted_seq,
-                promoted_seq=promoted_seq,
-                wake_pending=int(wake_pending),
-            )
-            is not None
+        row = InputRow(
+            id=message_id,
+            session_id=session_id,
+            kind=kind,
+            prompt=codec.dump(prompt),
+            delivery=delivery,
+            admitted_delivery=delivery,
+            time_created=time_created,
+            admitted_seq=admitted_seq,
+            promoted_seq=promoted_seq,
+            wake_pending=wake_pending,
         )
+        inserted = self._q.input_insert(
+            self._c,
+            id=message_id,
+            session_id=session_id,
+            kind=kind,
+            prompt=row.prompt,
+            delivery=delivery,
+            time_created=time_created,
+            admitted_seq=admitted_seq,
+            promoted_seq=promoted_seq,
+            wake_pending=int(wake_pending),
+        )
+        if inserted is not None:
+            self._know(row)
+        return inserted is not None
 
     def get(self, message_id: str) -> InputRow | None:
         """One input."""
-        row = self._q.input_get(self._c, id=message_id)
-        return input_row(row) if row else None
+        known = self._rows.get(message_id)
+        if known is None and (row := self._q.input_get(self._c, id=message_id)):
+            known = input_row(row)
+            if known.outcome is None:
+                self._rows[message_id] = known
+        return known
 
     def target_of(self, retry_id: str) -> InputRow | None:
         """The prompt that a retry input runs again."""
@@ -98,31 +153,46 @@ class Inbox:
 
     def pending(self, session_id: str) -> list[InputRow]:
         """Inputs neither promoted nor settled, in admission order, continuations and retry inputs included."""
-        return [input_row(row) for row in self._q.input_pending(self._c, session_id=session_id)]
+        return [row for row in self._all_unsettled(session_id).values() if row.promoted_seq is None]
 
-    def running(self, session_id: str) -> list[str]:
-        """Ids of the inputs whose turn is open, in admission order."""
-        return [row[0] for row in self._q.input_running(self._c, session_id=session_id)]
+    def running(self, session_id: str) -> list[InputRow]:
+        """The inputs whose turn is open, in admission order: a prompt that waits for its retry input is none of them."""
+        unsettled = self._all_unsettled(session_id).values()
+        return [row for row in unsettled if row.promoted_seq is not None and not self._waits(row)]
+
+    def _waits(self, row: InputRow) -> bool:
+        again = self.get(row.retried_by) if row.retried_by else None
+        return again is not None and again.promoted_seq is None
 
     def promote(self, message_id: str, promoted_seq: int) -> bool:
         """Promoted, its wake settled in the same statement; False where it was not pending."""
-        return self._q.input_promote(self._c, id=message_id, promoted_seq=promoted_seq) is not None
+        row = self.get(message_id)
+        if row is None or self._q.input_promote(self._c, id=message_id, promoted_seq=promoted_seq) is None:
+            return False
+        self._know(replace(row, promoted_seq=promoted_seq, wake_pending=False))
+        return True
 
     def request(self, message_id: str) -> None:
         """It is wanted to run."""
         self._q.input_request(self._c, id=message_id)
+        self.forget()
 
     def count_request(self, message_id: str) -> None:
         """One more stored request to run it."""
         self._q.input_count_request(self._c, id=message_id)
+        self.forget()
 
     def request_all(self, session_id: str) -> None:
         """Every waiting user and retry input is wanted to run (IN-15)."""
+        if all(row.wake_pending for row in self.pending(session_id)):
+            return
         self._q.input_wake_pending_all(self._c, session_id=session_id)
+        self.forget()
 
     def clear_wakes(self, session_id: str, before_seq: int) -> None:
         """What was admitted before a sequence number waits for a person."""
         self._q.input_clear_wakes(self._c, session_id=session_id, before_seq=before_seq)
+        self.forget()
 
     def settle(
         self,
@@ -133,16 +203,22 @@ class Inbox:
         usage: messages.Usage | None = None,
     ) -> None:
         """Its outcome, if it has none; `usage` is that of every turn it ran in, None where the last one used nothing."""
+        row = self.get(message_id)
+        if row is None or row.outcome is not None:
+            return
         told = {"error": codec.dump_optional(error), "usage": codec.dump_optional(usage)}
         self._q.input_settle(self._c, id=message_id, outcome=outcome, settled_seq=seq, **told)
+        self._know(replace(row, outcome=outcome, wake_pending=False))
 
     def set_delivery(self, message_id: str, delivery: messages.Delivery) -> None:
         """Deliver it otherwise."""
         self._q.input_set_delivery(self._c, id=message_id, delivery=delivery)
+        self.forget()
 
     def reopen(self, message_id: str, retried_by: str | None, *, wake_pending: bool) -> None:
         """Run it again: by a retry input, or as pending."""
         self._q.input_reopen(self._c, id=message_id, retried_by=retried_by, wake_pending=int(wake_pending))
+        self.forget()
 
     def woken_sessions(self) -> list[str]:
         """Sessions with a waiting input that is wanted to run."""

@@ -53,7 +53,9 @@ class Tx:
         self.approvals = Approvals(statements, connection)
         self.context = Context(statements, connection)
         self.content = Content(statements, connection)
-        self.upkeep = Upkeep(statements, connection)
+        self.upkeep = Upkeep(
+            statements, connection, self.sessions, self.claims, context=self.context, content=self.content
+        )
 
     def begin(self) -> None:
         """A unit begins, whatever became of the one before."""
@@ -62,17 +64,20 @@ class Tx:
 
     def flush(self) -> None:
         """Write what the unit still keeps. Raises `InvalidDurableEvent` for an event id that is in the log already."""
+        self.sessions.flush()
         self.messages.flush()
         self.events.flush()
 
     def end(self) -> None:
         """The unit did what it wanted to: write what it keeps, and remember what the next may need. Raises as `flush`."""
         self.flush()
-        self.messages.keep()
+        for group in (self.sessions, self.messages, self.inbox, self.claims):
+            group.keep()
 
     def forget(self) -> None:
-        """What is remembered of units before may have been rolled back."""
-        self.messages.forget()
+        """What is remembered may no longer be so: another connection committed, or units before were rolled back."""
+        for group in (self.sessions, self.messages, self.inbox, self.claims):
+            group.forget()
 
 
 class Store(Protocol):

@@ -51,6 +51,7 @@ class Reader:
     def _attempt(self, work: Callable[[port.Tx], Any]) -> Any:
         connection = self._connection or self._open()
         connection.execute("BEGIN")
+        self._tx.forget()  # the writer has committed since
         self._tx.begin()
         try:
             return work(self._tx)

@@ -1,8 +1,14 @@
-"""Rows of `session` and `tombstone`."""
+"""Rows of `session` and `tombstone`.
+
+A turn looks at its session's row a dozen times and changes its totals and its execution in every unit. What a connection has
+seen of a row is kept, from unit to unit too, until another connection commits or something is rolled back
+(`group_commit.py`); what a unit changes so is written once, when it ends (`flush`) or before anything else is asked of the
+table. Settings change rarely and are written at once.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from perdure.core import codec, events, messages
@@ -58,17 +64,73 @@ def _row(row: Any) -> SessionRow:
     )
 
 
+def _moving(row: SessionRow) -> dict[str, Any]:
+    """What running a session changes of its row, as columns."""
+    usage, tokens = row.usage, row.usage.tokens
+    return {
+        "id": row.id,
+        "time": row.time_updated,
+        "input": tokens.input,
+        "output": tokens.output,
+        "reasoning": tokens.reasoning,
+        "cache_read": tokens.cache_read,
+        "cache_write": tokens.cache_write,
+        "cost": usage.cost,
+        "unknown_cost": usage.unknown_cost,
+        "unknown_tokens": usage.unknown_tokens,
+        "turn_usage": codec.dump_optional(row.turn_usage),
+        "execution_id": row.execution_id,
+        "purpose": row.execution_purpose,
+        "parked": int(row.parked),
+        "wake_attempts": row.wake_attempts,
+    }
+
+
+KEPT = 1024
+
+
 class Sessions:
     """Verbs on `session` and `tombstone`."""
 
-    __slots__ = ("_c", "_q")
+    __slots__ = ("_c", "_changed", "_q", "_rows")
 
     def __init__(self, statements: Any, connection: Any) -> None:
         """Bind to a connection."""
         self._q, self._c = statements, connection
+        self.forget()
+
+    def forget(self) -> None:
+        """What is known may no longer be so."""
+        self._rows: dict[str, SessionRow] = {}
+        self._changed: set[str] = set()
+
+    def keep(self) -> None:
+        """The unit ended, and all is written; what is known serves the next ones, within bounds."""
+        if len(self._rows) > KEPT:
+            self.forget()
+
+    def flush(self) -> None:
+        """Write what was changed."""
+        for session_id in self._changed:
+            self._q.session_move(self._c, **_moving(self._rows[session_id]))
+        self._changed.clear()
+
+    def _change(self, session_id: str, **changes: Any) -> SessionRow | None:
+        """Change a row, if there is one."""
+        row = self.get(session_id)
+        if row:
+            row = self._rows[session_id] = replace(row, **changes)
+            self._changed.add(session_id)
+        return row
+
+    def _written(self, session_id: str) -> None:
+        """The row is about to be changed by a statement."""
+        self.flush()
+        self._rows.pop(session_id, None)
 
     def insert(self, created: events.SessionCreated, time: int) -> bool:
         """A new row; False where the id is already projected."""
+        self._written(created.session_id)
         return (
             self._q.session_insert(
                 self._c,
@@ -86,11 +148,14 @@ class Sessions:
 
     def get(self, session_id: str) -> SessionRow | None:
         """One session."""
-        row = self._q.session_get(self._c, id=session_id)
-        return _row(row) if row else None
+        known = self._rows.get(session_id)
+        if known is None and (row := self._q.session_get(self._c, id=session_id)):
+            known = self._rows[session_id] = _row(row)
+        return known
 
     def page(self, before: tuple[int, str], limit: int) -> list[SessionRow]:
         """Up to `limit` sessions older than (time_created, id), newest first."""
+        self.flush()
         return [_row(row) for row in self._q.session_page(self._c, time_created=before[0], id=before[1], limit=limit)]
 
     def count(self) -> int:
@@ -99,10 +164,12 @@ class Sessions:
 
     def stirring(self, limit: int) -> list[str]:
         """Up to `limit` sessions that may be doing or awaiting something; each other one is idle."""
+        self.flush()
         return [row[0] for row in self._q.session_stirring(self._c, limit=limit)]
 
     def update(self, session_id: str, changes: events.Changes, time: int) -> None:
         """Change the settings that are given."""
+        self._written(session_id)
         self._q.session_update(
             self._c,
             id=session_id,
@@ -115,51 +182,50 @@ class Sessions:
 
     def set_agent(self, session_id: str, agent: str, time: int) -> None:
         """Another agent answers."""
+        self._written(session_id)
         self._q.session_set_agent(self._c, id=session_id, agent=agent, time=time)
 
     def set_model(self, session_id: str, model: str, time: int) -> None:
         """Another model answers."""
+        self._written(session_id)
         self._q.session_set_model(self._c, id=session_id, model=model, time=time)
 
     def set_usage(self, session_id: str, usage: messages.Usage, turn_usage: messages.Usage) -> None:
         """The totals, and those of the turn that is not settled yet."""
-        tokens = usage.tokens
-        self._q.session_set_usage(
-            self._c,
-            id=session_id,
-            input=tokens.input,
-            output=tokens.output,
-            reasoning=tokens.reasoning,
-            cache_read=tokens.cache_read,
-            cache_write=tokens.cache_write,
-            cost=usage.cost,
-            unknown_cost=usage.unknown_cost,
-            unknown_tokens=usage.unknown_tokens,
-            turn_usage=codec.dump(turn_usage),
-        )
-
-    def end_turn_usage(self, session_id: str) -> None:
-        """The turn is settled; the next one has used nothing."""
-        self._q.session_end_turn_usage(self._c, id=session_id)
+        self._change(session_id, usage=usage, turn_usage=turn_usage)
 
     def open_execution(self, session_id: str, execution_id: str, purpose: events.Purpose, time: int) -> None:
         """An execution is open."""
-        self._q.session_open_execution(self._c, id=session_id, execution_id=execution_id, purpose=purpose, time=time)
+        opened = {"execution_id": execution_id, "execution_purpose": purpose, "parked": False}
+        self._change(session_id, **opened, time_updated=time)
 
-    def close_execution(self, session_id: str, execution_id: str, time: int) -> None:
-        """It is over; of another than the open one this changes nothing."""
-        self._q.session_close_execution(self._c, id=session_id, execution_id=execution_id, time=time)
+    def close_execution(self, session_id: str, execution_id: str, time: int, *, settled: bool = False) -> None:
+        """It is over; of another than the open one this changes nothing. Where its turn is `settled`, the next one has used
+        nothing.
+        """
+        changes: dict[str, Any] = {"turn_usage": None} if settled else {}
+        if self._runs(session_id, execution_id):
+            changes |= {"execution_id": None, "execution_purpose": None, "parked": False, "time_updated": time}
+        if changes:
+            self._change(session_id, **changes)
 
     def set_parked(self, session_id: str, execution_id: str, *, parked: bool) -> None:
         """The open execution waits for approvals, or no longer."""
-        self._q.session_set_parked(self._c, id=session_id, execution_id=execution_id, parked=int(parked))
+        if self._runs(session_id, execution_id):
+            self._change(session_id, parked=parked)
+
+    def _runs(self, session_id: str, execution_id: str) -> bool:
+        row = self.get(session_id)
+        return row is not None and row.execution_id == execution_id
 
     def set_held(self, session_id: str, *, held: bool) -> None:
         """Nothing may start it, or no longer."""
+        self._written(session_id)
         self._q.session_set_held(self._c, id=session_id, held=int(held))
 
     def set_deleting(self, session_id: str) -> None:
         """Nothing is admitted or claimed from now on."""
+        self._written(session_id)
         self._q.session_set_deleting(self._c, id=session_id)
 
     def deleting(self) -> list[str]:
@@ -168,18 +234,25 @@ class Sessions:
 
     def set_wake_attempts(self, session_id: str, attempts: int) -> None:
         """Claims taken since the session last made an end."""
-        self._q.session_set_wake_attempts(self._c, id=session_id, wake_attempts=attempts)
+        row = self.get(session_id)
+        if row and row.wake_attempts != attempts:
+            self._change(session_id, wake_attempts=attempts)
 
     def add_wake_attempt(self, session_id: str) -> int:
-        """One more claim; the new count."""
-        return self._q.session_add_wake_attempt(self._c, id=session_id)
+        """One more claim; the new count, 0 for a session that does not exist."""
+        row = self.get(session_id)
+        changed = self._change(session_id, wake_attempts=row.wake_attempts + 1) if row else None
+        return changed.wake_attempts if changed else 0
 
     def drop_wake_attempt(self, session_id: str) -> None:
         """A claim gives its attempt back."""
-        self._q.session_drop_wake_attempt(self._c, id=session_id)
+        row = self.get(session_id)
+        if row and row.wake_attempts:
+            self._change(session_id, wake_attempts=row.wake_attempts - 1)
 
     def delete(self, session_id: str) -> None:
-        """All rows of the session."""
+        """All rows of the session, of every table; whoever keeps some has to forget them (`Tx.forget`)."""
+        self._written(session_id)
         self._q.session_delete(self._c, id=session_id)
 
     def put_tombstone(self, session_id: str, time: int) -> None:

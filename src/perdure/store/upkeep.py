@@ -40,11 +40,20 @@ class Upkeep:
 
     __slots__ = ("_c", "_claims", "_content", "_context", "_q", "_sessions")
 
-    def __init__(self, statements: Any, connection: Any) -> None:
-        """Bind to a connection."""
+    def __init__(
+        self,
+        statements: Any,
+        connection: Any,
+        sessions: Sessions,
+        claims: Claims,
+        *,
+        context: Context,
+        content: Content,
+    ) -> None:
+        """Bind to a connection and to other groups of it."""
         self._q, self._c = statements, connection
-        self._sessions, self._claims = Sessions(statements, connection), Claims(statements, connection)
-        self._context, self._content = Context(statements, connection), Content(statements, connection)
+        self._sessions, self._claims = sessions, claims
+        self._context, self._content = context, content
 
     def census(self) -> tuple[int, int]:
         """How many aggregates, and how many events they should have by their sequence rows."""

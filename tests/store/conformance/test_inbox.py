@@ -93,15 +93,19 @@ async def test_wakes_are_requested_counted_and_cleared(store, build):
     assert (requests, wake) == (2, False)
 
 
+def running_ids(tx):
+    return [row.id for row in tx.inbox.running("ses_1")]
+
+
 @pytest.mark.parametrize("error", [None, messages.Failure("model", "no")])
 async def test_the_first_outcome_stands(store, build, error):
     def work(tx):
         build.session(tx)
         build.input(tx, "a", promoted_seq=1)
-        running = tx.inbox.running("ses_1")
+        running = running_ids(tx)
         tx.inbox.settle("a", "failed", error, 7)
         tx.inbox.settle("a", "succeeded", None, 8)
-        return running, tx.inbox.get("a"), tx.inbox.running("ses_1")
+        return running, tx.inbox.get("a"), running_ids(tx)
 
     running, row, after = await store.write(work)
     assert (running, after) == (["a"], [])
@@ -142,9 +146,9 @@ async def test_a_retried_prompt_runs_again_once_its_retry_input_is_promoted(stor
         build.input(tx, "retry", seq=4, kind="synthetic")
         tx.inbox.reopen("a", "retry", wake_pending=False)
         row = tx.inbox.get("a")
-        waiting = tx.inbox.running("ses_1")
+        waiting = running_ids(tx)
         tx.inbox.promote("retry", 5)
-        return row, tx.inbox.target_of("retry"), tx.inbox.target_of("a"), waiting, tx.inbox.running("ses_1")
+        return row, tx.inbox.target_of("retry"), tx.inbox.target_of("a"), waiting, running_ids(tx)
 
     row, target, nothing, waiting, running = await store.write(work)
     assert (row.outcome, row.error, row.settled_seq, row.retries, row.retried_by) == (None, None, None, 1, "retry")

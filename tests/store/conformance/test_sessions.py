@@ -66,7 +66,7 @@ async def test_the_usage_of_a_session_and_of_its_turn_are_kept_apart(store, buil
         seen = [state(tx)]
         tx.sessions.set_usage("ses_1", whole, turn)
         seen.append(state(tx))
-        tx.sessions.end_turn_usage("ses_1")
+        tx.sessions.close_execution("ses_1", "exe_none", 9, settled=True)
         return [*seen, state(tx)]
 
     assert await store.write(work) == [(messages.Usage(), None), (whole, turn), (whole, None)]

@@ -121,29 +121,13 @@ UPDATE session SET agent = :agent, time_updated = :time WHERE id = :id;
 -- Another model answers.
 UPDATE session SET model = :model, time_updated = :time WHERE id = :id;
 
--- name: session_set_usage(id, input, output, reasoning, cache_read, cache_write, cost, unknown_cost, unknown_tokens, turn_usage)!
--- The totals, and those of the turn that is not settled yet.
-UPDATE session SET tokens_input = :input, tokens_output = :output, tokens_reasoning = :reasoning,
+-- name: session_move(id, time, input, output, reasoning, cache_read, cache_write, cost, unknown_cost, unknown_tokens, turn_usage, execution_id, purpose, parked, wake_attempts)!
+-- What running a session changes: its totals, those of the turn that is not settled yet, the open execution, the claims taken.
+UPDATE session SET time_updated = :time, tokens_input = :input, tokens_output = :output, tokens_reasoning = :reasoning,
        tokens_cache_read = :cache_read, tokens_cache_write = :cache_write, cost = :cost, unknown_cost = :unknown_cost,
-       unknown_tokens = :unknown_tokens, turn_usage = :turn_usage
+       unknown_tokens = :unknown_tokens, turn_usage = :turn_usage, execution_id = :execution_id, execution_purpose = :purpose,
+       parked = :parked, wake_attempts = :wake_attempts
 WHERE id = :id;
-
--- name: session_end_turn_usage(id)!
--- The turn is settled.
-UPDATE session SET turn_usage = NULL WHERE id = :id;
-
--- name: session_open_execution(id, execution_id, purpose, time)!
--- A turn, or a manual compaction, is open.
-UPDATE session SET execution_id = :execution_id, execution_purpose = :purpose, parked = 0, time_updated = :time WHERE id = :id;
-
--- name: session_close_execution(id, execution_id, time)!
--- The open execution is over; of any other this changes nothing.
-UPDATE session SET execution_id = NULL, execution_purpose = NULL, parked = 0, time_updated = :time
-WHERE id = :id AND execution_id = :execution_id;
-
--- name: session_set_parked(id, execution_id, parked)!
--- The open execution waits for approvals, or no longer.
-UPDATE session SET parked = :parked WHERE id = :id AND execution_id = :execution_id;
 
 -- name: session_set_held(id, held)!
 -- An imported session that nothing may start, or no longer.
@@ -152,18 +136,6 @@ UPDATE session SET held = :held WHERE id = :id;
 -- name: session_set_deleting(id)!
 -- From now on nothing is admitted or claimed.
 UPDATE session SET deleting = 1 WHERE id = :id;
-
--- name: session_set_wake_attempts(id, wake_attempts)!
--- Claims taken since the session last made an end.
-UPDATE session SET wake_attempts = :wake_attempts WHERE id = :id;
-
--- name: session_add_wake_attempt(id)$
--- One more claim taken.
-UPDATE session SET wake_attempts = wake_attempts + 1 WHERE id = :id RETURNING wake_attempts;
-
--- name: session_drop_wake_attempt(id)!
--- The claim gives its attempt back.
-UPDATE session SET wake_attempts = CASE WHEN wake_attempts > 0 THEN wake_attempts - 1 ELSE 0 END WHERE id = :id;
 
 -- name: session_delete(id)!
 -- All rows of the session go with it.
@@ -267,18 +239,11 @@ SELECT id, session_id, kind, prompt, delivery, admitted_delivery, time_created, 
        execution_requests, retries, retried_by, outcome, error, settled_seq, usage
 FROM session_input WHERE retried_by = :retry_id;
 
--- name: input_pending(session_id)
--- Inputs not promoted and not settled, in admission order. The + keeps SQLite on the index of the unsettled, which is in order.
+-- name: input_unsettled(session_id)
+-- Inputs without an outcome, in admission order.
 SELECT id, session_id, kind, prompt, delivery, admitted_delivery, time_created, admitted_seq, promoted_seq, wake_pending,
        execution_requests, retries, retried_by, outcome, error, settled_seq, usage
-FROM session_input WHERE session_id = :session_id AND outcome IS NULL AND +promoted_seq IS NULL ORDER BY admitted_seq;
-
--- name: input_running(session_id)
--- Ids of inputs whose turn is open: promoted and not settled, a prompt that waits for its retry input excepted.
-SELECT i.id FROM session_input AS i
-WHERE i.session_id = :session_id AND i.outcome IS NULL AND i.promoted_seq IS NOT NULL
-  AND NOT EXISTS (SELECT 1 FROM session_input AS r WHERE r.id = i.retried_by AND r.promoted_seq IS NULL)
-ORDER BY i.admitted_seq;
+FROM session_input WHERE session_id = :session_id AND outcome IS NULL ORDER BY admitted_seq;
 
 -- name: input_promote(id, promoted_seq)$
 -- Into the transcript, its wake settled; null where it is not pending.

@@ -1,0 +1,150 @@
+"""What the writer remembers of rows between units: never more than what stands in the file (DB-1, EX-2)."""
+
+import pytest
+
+from perdure.core import messages
+from perdure.store import claims, inbox, sessions
+from perdure.store.sqlite import SqliteStore
+
+USED = messages.Usage(messages.Tokens(1, 2, 3, 4, 5), 6, 7, 8)
+
+
+def busy(build):
+    """A session under a claim, with a prompt that runs and one that waits."""
+
+    def work(tx):
+        build.session(tx)
+        build.claim(tx)
+        tx.sessions.open_execution("ses_1", "exe_1", "turn", 2)
+        build.input(tx, "runs", seq=1, promoted_seq=3)
+        build.input(tx, "waits", seq=2)
+
+    return work
+
+
+def state(tx):
+    """All that a unit of a turn asks for."""
+    row = tx.sessions.get("ses_1")
+    return {
+        "execution": row.execution_id,
+        "usage": (row.usage, row.turn_usage),
+        "attempts": row.wake_attempts,
+        "claim": tx.claims.of_session("ses_1"),
+        "fenced": tx.claims.fence("exe_1", "own_1"),
+        "running": [one.id for one in tx.inbox.running("ses_1")],
+        "pending": [(one.id, one.wake_pending) for one in tx.inbox.pending("ses_1")],
+    }
+
+
+def everything(tx):
+    """Another unit of a turn, which changes all of it."""
+    tx.sessions.set_usage("ses_1", USED, USED)
+    tx.sessions.add_wake_attempt("ses_1")
+    tx.sessions.close_execution("ses_1", "exe_1", 9)
+    tx.claims.set_phase("exe_1", "own_1", "unknown", "msg_1")
+    tx.claims.mark_interrupted("ses_1")
+    tx.inbox.settle("runs", "succeeded", None, 9)
+    tx.inbox.promote("waits", 10)
+
+
+@pytest.fixture
+async def pair(tmp_path, build):
+    """Two stores on one file, as two processes have them, and a busy session that both have looked at."""
+    both = [await SqliteStore.open(tmp_path / "log.db") for _ in range(2)]
+    await both[0].write(busy(build))
+    for store in both:
+        await store.write(state)
+    yield both
+    for store in both:
+        await store.close()
+
+
+async def test_what_a_unit_changed_is_known_to_the_next_and_stands_in_the_file_db_1(pair):
+    ours, _ = pair
+    before = await ours.write(state)
+    await ours.write(everything)
+    after = await ours.write(state)
+    assert after == await ours.read(state) != before
+    assert after["usage"] == (USED, USED)
+    assert (after["running"], after["pending"]) == (["waits"], [])
+
+
+async def test_what_another_process_committed_is_seen_by_the_next_unit_ex_2(pair):
+    ours, theirs = pair
+    await theirs.write(everything)
+    assert await ours.write(state) == await theirs.write(state)
+    assert (await ours.write(state))["claim"].interrupted
+
+
+async def test_a_claim_that_another_process_took_over_fences_the_former_owner_off_ex_2(pair):
+    ours, theirs = pair
+
+    def take_over(tx):
+        assert tx.claims.delete_dead(tx.claims.of_session("ses_1"))
+        tx.claims.insert("exe_2", "ses_1", "own_2", purpose="turn", phase="safe", now=5, expires_at=500)
+
+    await theirs.write(take_over)
+    assert await ours.write(lambda tx: tx.claims.fence("exe_1", "own_1")) is None
+
+
+async def test_a_unit_that_fails_leaves_nothing_of_what_it_knew_db_1(pair):
+    ours, _ = pair
+    before = await ours.write(state)
+
+    def fails(tx):
+        everything(tx)
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        await ours.write(fails)
+    assert await ours.write(state) == await ours.read(state) == before
+
+
+async def test_what_a_unit_changed_of_a_session_is_in_every_answer_about_it_db_1(pair):
+    ours, _ = pair
+
+    def work(tx):
+        tx.sessions.set_usage("ses_1", USED, USED)
+        listed = tx.sessions.page((99, "z"), 9)[0]
+        tx.sessions.set_parked("ses_1", "exe_1", parked=True)
+        stirring = tx.sessions.stirring(9)
+        tx.sessions.add_wake_attempt("ses_1")
+        tx.sessions.set_agent("ses_1", "other", 7)
+        return listed.usage, stirring, tx.sessions.get("ses_1")
+
+    used, stirring, row = await ours.write(work)
+    assert (used, stirring) == (USED, ["ses_1"])
+    assert (row.agent, row.wake_attempts, row.parked, row.usage) == ("other", 1, True, USED)
+    assert await ours.read(lambda tx: tx.sessions.get("ses_1")) == row
+
+
+async def test_a_deleted_session_is_forgotten_with_all_its_rows_db_1(pair):
+    ours, _ = pair
+
+    def work(tx):
+        tx.sessions.delete("ses_1")
+        tx.forget()
+
+    await ours.write(work)
+    gone = await ours.write(
+        lambda tx: (tx.sessions.get("ses_1"), tx.claims.of_session("ses_1"), tx.inbox.pending("ses_1"))
+    )
+    assert gone == (None, None, [])
+
+
+async def test_what_is_remembered_has_a_bound(pair, build, monkeypatch):
+    ours, _ = pair
+    for module in (sessions, inbox, claims):
+        monkeypatch.setattr(module, "KEPT", 3)
+
+    def many(tx):
+        for number in range(9):
+            build.session(tx, f"ses_{number}x")
+            build.input(tx, f"in_{number}", f"ses_{number}x")
+            assert tx.sessions.get(f"ses_{number}x")
+            assert tx.claims.of_session(f"ses_{number}x") is None
+        return tx
+
+    tx = await ours.write(many)
+    assert (tx.sessions._rows, tx.inbox._rows, tx.claims._of) == ({}, {}, {})
+    assert (await ours.write(state))["running"] == ["runs"]
