@@ -5,6 +5,7 @@ in its session; sessions run side by side. The last row asks whether turn 500 of
 """
 
 import asyncio
+import gc
 import statistics
 import tempfile
 import time
@@ -68,6 +69,8 @@ async def side_by_side(count: int, turns: int) -> list[Row]:
     with tempfile.TemporaryDirectory(dir=PLACE) as folder:
         async with engine(folder, counter) as app:
             await turn(await app.sessions.create(), 0)  # which prepares the statements
+            gc.collect()
+            gc.freeze()  # as `perdure serve` does
             sessions = [await app.sessions.create() for _ in range(count)]
             counter.commits = 0
             began, cpu = time.perf_counter(), time.process_time()
@@ -98,6 +101,8 @@ async def one_long_session() -> list[Row]:
     with tempfile.TemporaryDirectory(dir=PLACE) as folder:
         async with engine(folder, Counter()) as app:
             old, young = await app.sessions.create(), await app.sessions.create()
+            gc.collect()
+            gc.freeze()
             for number in range(490):
                 await turn(old, number)
             for number in range(5):

@@ -84,6 +84,24 @@ def test_an_app_is_served_by_module_and_name(shell):
         assert left(shell.directory)[0] == "mine.db"
 
 
+COUNTS = """
+import gc
+from perdure import Agent, Perdure
+from perdure.models.scripted import ScriptedModel, Text
+app = Perdure([Agent("a", ScriptedModel(lambda request: [Text(str(gc.get_freeze_count()))]))])
+"""
+
+
+def test_what_was_imported_is_kept_from_the_garbage_collector(shell):
+    shell.write("mine.py", COUNTS)
+    with shell.serve("mine:app", PERDURE_TOKEN="t") as serving:
+        post(serving.url, "/v1/sessions", {"id": "s"}, "t")
+        post(serving.url, "/v1/sessions/s/prompts", {"text": "How many?"}, "t")
+        post(serving.url, "/v1/sessions/s/wait", {}, "t")
+        [_, answer] = get(serving.url, "/v1/sessions/s/messages", "t")["data"]
+        assert int(answer["parts"][0]["text"]) > 10_000
+
+
 def test_settings_come_from_the_environment_too(shell):
     with shell.serve(
         PERDURE_MODEL="openai:gpt-5", PERDURE_TOKEN="from-outside", PERDURE_DATABASE_URL="sqlite:///x.db"
