@@ -5,6 +5,7 @@ facts are told to rows.
 import asyncio
 import dataclasses
 import itertools
+import random
 
 import pytest
 
@@ -114,11 +115,11 @@ class Desk:
     def __init__(self, path):
         self.loop = asyncio.new_event_loop()
         self.store = self.run(SqliteStore.open(path, seam="inline"))
-        self.clock, minted = Ticking(), itertools.count(1)
+        self.clock = Ticking()
         self.log = Log(
             self.store,
             clock=self.clock,
-            entropy=lambda n: next(minted).to_bytes(n, "little"),
+            entropy=random.Random(1).randbytes,
             registry=codec.session_registry(),
             projectors=[projections.project],
         )

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import random
 from contextlib import aclosing
 
 import anyio.lowlevel
@@ -210,7 +211,7 @@ class Race:
         self.store.step = self.step
         self.log, self.there = kit.log(self.store), kit.log(there)
         for log in (self.log, self.there):
-            log._entropy = lambda size: b"h" + next(FRESH).to_bytes(size - 1, "little")
+            log._entropy = random.Random(f"{next(FRESH)}").randbytes
         following = self.log.live.following
         self.log.live.following = lambda one, signals: following(one, signals=signals, limit=case["room"])
         self.unheard = False

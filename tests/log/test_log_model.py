@@ -2,7 +2,7 @@
 
 import asyncio
 import dataclasses
-import itertools
+import random
 import shutil
 import tempfile
 from pathlib import Path
@@ -83,7 +83,7 @@ class Machine(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
-        self.loop, self.minted = asyncio.new_event_loop(), itertools.count(100)
+        self.loop, self.chance = asyncio.new_event_loop(), random.Random(1)
         self.model, self.told, self.seen = Model(), [], []
         self.path = Path(self.folder.name) / "log.db"
         self.open()
@@ -96,7 +96,7 @@ class Machine(RuleBasedStateMachine):
         self.log = Log(
             self.store,
             clock=Clock(),
-            entropy=lambda size: next(self.minted).to_bytes(size, "little"),
+            entropy=self.chance.randbytes,
             registry=codec.Registry([Noted]),
             projectors=(lambda tx, recorded: self.seen.append(recorded),),
         )
@@ -185,7 +185,7 @@ class Machine(RuleBasedStateMachine):
     @rule(thread=THREADS, half_way=st.booleans())
     def crash(self, thread, half_way):
         """Go on with the files as they lie there while the process is alive, perhaps in the middle of a unit."""
-        left = self.path.with_name(f"{next(self.minted)}.db")
+        left = self.path.with_name(f"{self.chance.getrandbits(64)}.db")
 
         def lie_there(unit):
             unit.append(Noted(thread=thread, text="never committed"))

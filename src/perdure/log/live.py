@@ -244,6 +244,12 @@ class Live:
             await listener(announced)
         self._channels(announced)
 
+    def hears_signals(self, aggregate_id: str) -> bool:
+        """Whether an ephemeral signal of it would reach a follower or a channel."""
+        if self._typed or self._global:
+            return True
+        return any(follower.signals for follower in (*self._followers.get(aggregate_id, ()), *self._everything))
+
     def signal_nowait(self, aggregate_id: str, announced: events.Announced[Any]) -> None:
         """Announce an ephemeral signal to followers and channels only."""
         self._offer_signal(aggregate_id, announced)

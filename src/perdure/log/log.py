@@ -156,7 +156,8 @@ class Log:
 
     def signal_nowait(self, payload: Any) -> None:
         """The same for followers and channels only."""
-        self.live.signal_nowait(payload.session_id, self._announced(payload))
+        if self.live.hears_signals(payload.session_id):
+            self.live.signal_nowait(payload.session_id, self._announced(payload))
 
     def _announced(self, payload: Any) -> events.Announced[Any]:
         return events.Announced(ids.mint("evt", self._entropy), self.clock.now_ms(), payload)

@@ -8,6 +8,7 @@ fails is a `ModelError` with its kind; a stream that ends without the provider's
 never a `Finish`.
 
 Events are structs, because a stream makes one for every few letters: such a one is made in a fifth of a dataclass's time.
+Deltas hold text alone, so that the garbage collector need not know of them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class TextStart(msgspec.Struct, frozen=True):
     id: str
 
 
-class TextDelta(msgspec.Struct, frozen=True):
+class TextDelta(msgspec.Struct, frozen=True, gc=False):
     """More text of an open part."""
 
     id: str
@@ -47,7 +48,7 @@ class ReasoningStart(msgspec.Struct, frozen=True):
     id: str
 
 
-class ReasoningDelta(msgspec.Struct, frozen=True):
+class ReasoningDelta(msgspec.Struct, frozen=True, gc=False):
     """More reasoning of an open part."""
 
     id: str
@@ -68,7 +69,7 @@ class ToolInputStart(msgspec.Struct, frozen=True):
     name: str
 
 
-class ToolInputDelta(msgspec.Struct, frozen=True):
+class ToolInputDelta(msgspec.Struct, frozen=True, gc=False):
     """More of a call's raw arguments."""
 
     call_id: str

@@ -86,9 +86,9 @@ def derive(child_id: str, old: str) -> str:
     if old.startswith("msg_retry_"):
         body, _, count = old.removeprefix("msg_retry_").rpartition("_")
         return f"msg_retry_{derive(child_id, body)}_{count}"
-    number = int.from_bytes(hashlib.sha256(f"{child_id}\x00{old}".encode()).digest()[:13], "big")
+    digest = hashlib.sha256(f"{child_id}\x00{old}".encode()).digest()
     kind = old.partition("_")[0] if old.startswith(("msg_", "exe_", "evt_")) else "msg"
-    return ids.mint(kind, lambda size: number.to_bytes(size, "big"))
+    return ids.mint(kind, lambda size: digest[:size])
 
 
 def _close(unit: Unit, child_id: str) -> None:
