@@ -91,12 +91,12 @@ async def fill(path: Path) -> int:
 def append(tx: port.Tx, session: str, turns: int) -> int:
     """One session: its events as publishing stores them, then its rows."""
     registry, builder, seq = codec.session_registry(), projection.Builder(), -1
-    for seq, fact in enumerate(story(session, turns)):
+    for fact in story(session, turns):
+        seq = tx.events.next_seq(session)
         event = events.Recorded(f"evt_{session}_{seq}", session, seq, BEGAN + seq, fact)
         builder.apply(event)
         stored = EventRow(event.id, session, seq, registry.stored_type(fact), event.created, codec.dump(fact))
         tx.events.append(stored)
-    tx.events.put_sequence(session, seq, None)
     tx.upkeep.put(session, builder.freeze())
     return seq + 1
 

@@ -37,8 +37,8 @@ async def test_a_database_in_use_can_be_looked_at(database, store, log):
 @pytest.mark.parametrize(
     ("statement", "words"),
     [
-        ("DELETE FROM event WHERE aggregate_id = 's1' AND seq = 3", "expected 3"),
-        ("UPDATE event SET data = '{' WHERE aggregate_id = 's2' AND seq = 3", "sequence 3"),
+        ("DELETE FROM event WHERE aggregate = 1 AND seq = 3", "expected 3"),
+        ("UPDATE event SET data = '{' WHERE aggregate = 2 AND seq = 3", "sequence 3"),
         ("UPDATE session SET title = 'x' WHERE id = 's1'", "title is 'x'"),
         ("INSERT INTO session_draft VALUES ('nobody', 'm', 'p', 'text', 'x')", "foreign_key_check"),
         ("DROP TRIGGER IF EXISTS event_is_append_only_update", "trigger event_is_append_only_update is missing"),
@@ -101,7 +101,7 @@ async def test_mending_happens_in_a_copy_alone_and_keeps_what_no_log_knows(datab
 
 
 async def test_what_the_log_lacks_is_named_again_after_mending(database, kit):
-    kit.damage(database, *kit.ALLOW, "UPDATE event SET data = '{' WHERE aggregate_id = 's1' AND seq = 4")
+    kit.damage(database, *kit.ALLOW, "UPDATE event SET data = '{' WHERE aggregate = 1 AND seq = 4")
     kit.damage(database, "UPDATE session SET title = 'x'")
     report, mended = await doctor.mend_copy(database, database.with_name("mended.db"))
     assert mended == ["s2"]

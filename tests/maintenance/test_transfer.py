@@ -231,7 +231,7 @@ async def test_stored_white_space_survives_and_a_line_break_in_it_becomes_a_spac
 
 
 async def test_an_event_that_holds_no_json_cannot_be_exported_and_is_named(database, kit):
-    kit.damage(database, *kit.ALLOW, "UPDATE event SET data = '{' WHERE aggregate_id = 's1' AND seq = 4")
+    kit.damage(database, *kit.ALLOW, "UPDATE event SET data = '{' WHERE aggregate = 1 AND seq = 4")
     async with opening.log(database) as log:
         with pytest.raises(errors.Undecodable, match="at aggregate s1 sequence 4 holds no JSON"):
             await exported(log)

@@ -34,14 +34,14 @@ async def test_a_sound_database_has_no_problems_msg_1(database):
 
 
 LOG_DAMAGE = [
-    ("DELETE FROM event WHERE aggregate_id = 's1' AND seq = 3", "gap", "expected 3"),
-    ("DELETE FROM event WHERE aggregate_id = 's1' AND seq > 50", "gap", "the last event is 50"),
+    ("DELETE FROM event WHERE aggregate = 1 AND seq = 3", "gap", "expected 3"),
+    ("DELETE FROM event WHERE aggregate = 1 AND seq > 50", "gap", "the last event is 50"),
     ("UPDATE event_sequence SET seq = seq + 1 WHERE aggregate_id = 's1'", "gap", "the sequence row says"),
-    ("UPDATE event SET data = '{' WHERE aggregate_id = 's1' AND seq = 4", "undecodable", "sequence 4"),
-    ("UPDATE event SET type = 'x.1' WHERE aggregate_id = 's1' AND seq = 4", "undecodable", "x.1"),
-    ("UPDATE event SET metadata = '[]' WHERE aggregate_id = 's1' AND seq = 4", "undecodable", "sequence 4"),
+    ("UPDATE event SET data = '{' WHERE aggregate = 1 AND seq = 4", "undecodable", "sequence 4"),
+    ("UPDATE event SET type = 'x.1' WHERE aggregate = 1 AND seq = 4", "undecodable", "x.1"),
+    ("UPDATE event SET metadata = '[]' WHERE aggregate = 1 AND seq = 4", "undecodable", "sequence 4"),
     (
-        "UPDATE event SET data = replace(data, '\"s1\"', '\"s2\"') WHERE aggregate_id = 's1' AND seq = 4",
+        "UPDATE event SET data = replace(data, '\"s1\"', '\"s2\"') WHERE aggregate = 1 AND seq = 4",
         "undecodable",
         "its payload s2",
     ),
@@ -98,14 +98,25 @@ async def test_rows_that_are_not_what_the_log_says_are_found_and_rebuilt_msg_1(d
 
 
 async def test_what_nothing_leads_to_is_found(database, kit):
-    kit.damage(database, *kit.ALLOW, "DELETE FROM event_sequence", "DELETE FROM event WHERE aggregate_id = 's2'")
+    kit.damage(database, *kit.ALLOW, "DELETE FROM event_sequence", "DELETE FROM event WHERE aggregate = 2")
     found = await problems(database)
     assert ("s1", "gap") in {one[:2] for one in found}
     assert ("s2", "rows", "session: the log knows none") in found
 
 
+async def test_events_whose_sequence_row_is_lost_are_found_under_the_name_they_tell(database, kit):
+    kit.damage(database, "DELETE FROM event_sequence")
+    assert {one for one in await problems(database) if one[1] == "gap"} == {
+        (name, "gap", f"the sequence row says -1, the last event is {len(list(kit.story(name))) - 1}")
+        for name in ("s1", "s2")
+    }
+    assert {one[0] for one in await problems(database, "s2")} == {"s2"}
+    kit.damage(database, *kit.ALLOW, "UPDATE event SET data = '{' WHERE aggregate = 1")
+    assert {one[0] for one in await problems(database)} == {"(number 1)", "s1", "s2"}
+
+
 async def test_many_problems_of_one_aggregate_are_cut_short(database, kit):
-    kit.damage(database, *kit.ALLOW, "UPDATE event SET data = '{' WHERE aggregate_id = 's1'")
+    kit.damage(database, *kit.ALLOW, "UPDATE event SET data = '{' WHERE aggregate = 1")
     found = await problems(database)
     assert len(found) == verify.SOME + 1
     assert found[-1][2].startswith("and ")
@@ -132,8 +143,8 @@ async def test_a_rebuild_is_refused_under_a_live_claim_and_changes_nothing_msg_1
 
 
 async def test_a_rebuild_of_a_log_that_cannot_be_read_changes_nothing_msg_1(database, kit):
-    kit.damage(database, *kit.ALLOW, "UPDATE event SET data = '{' WHERE aggregate_id = 's1' AND seq = 40")
-    kit.damage(database, "DELETE FROM event WHERE aggregate_id = 's2' AND seq = 40")
+    kit.damage(database, *kit.ALLOW, "UPDATE event SET data = '{' WHERE aggregate = 1 AND seq = 40")
+    kit.damage(database, "DELETE FROM event WHERE aggregate = 2 AND seq = 40")
     rows = kit.dump(database)
     async with opening.log(database) as log:
         for session in ("s1", "s2"):
@@ -146,7 +157,7 @@ async def test_a_rebuild_of_a_log_that_cannot_be_read_changes_nothing_msg_1(data
 
 async def test_a_log_with_a_fact_that_rows_refuse_is_found_and_not_rebuilt_msg_1(database, kit):
     twice = 'type = \'session.created.1\', data = \'{"session_id":"s1","agent":"main"}\''
-    kit.damage(database, *kit.ALLOW, f"UPDATE event SET {twice} WHERE aggregate_id = 's1' AND seq = 40")
+    kit.damage(database, *kit.ALLOW, f"UPDATE event SET {twice} WHERE aggregate = 1 AND seq = 40")
     assert [(one[0], one[1], "cannot be projected" in one[2]) for one in await problems(database)] == [
         ("s1", "rows", True)
     ]

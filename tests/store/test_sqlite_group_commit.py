@@ -226,7 +226,8 @@ async def test_another_process_s_event_of_the_same_id_proves_nothing_log_12(
     def after_the_other_process(place, *, create):
         other = genuine(place, create=False)
         other.execute(
-            "INSERT INTO event (id, aggregate_id, seq, type, created, data) VALUES ('evt_1', 'b', 0, 't.1', 7, '{}')"
+            "INSERT INTO event_sequence VALUES (7, 'b', 0, NULL);"
+            "INSERT INTO event (id, aggregate, seq, type, created, data) VALUES ('evt_1', 7, 0, 't.1', 7, '{}')"
         )
         other.close()
         monkeypatch.undo()

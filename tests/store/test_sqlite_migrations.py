@@ -116,7 +116,7 @@ def test_a_step_keeps_child_rows_and_triggers_db_1(first, text):
     [
         (COLUMN + "INSERT INTO no_such_table VALUES (1);", apsw.SQLError),
         ("-- foreign keys: off\nDELETE FROM session;", errors.Defect),
-        (COLUMN + "INSERT INTO event_sequence VALUES ('b', -1, NULL);", apsw.ConstraintError),
+        (COLUMN + "INSERT INTO event_sequence VALUES (NULL, 'b', -1, NULL);", apsw.ConstraintError),
     ],
 )
 def test_a_step_that_fails_half_way_leaves_the_old_schema_db_1(first, text, error):

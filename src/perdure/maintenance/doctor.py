@@ -91,19 +91,19 @@ def _log(patient: checkup.ReadOnly, seen: _Seen, progress: Progress | None) -> N
     registry = codec.session_registry()
     _, total = patient.run(lambda tx: tx.upkeep.census())
 
-    def look(aggregate_id: str) -> Callable[[port.Tx], verify.Checked]:
-        return lambda tx: verify.check(tx, registry, aggregate_id)
+    def look(aggregate_id: str, number: int | None) -> Callable[[port.Tx], verify.Checked]:
+        return lambda tx: verify.check(tx, registry, aggregate_id, number)
 
-    def take(aggregate_id: str) -> None:
-        checked = patient.run(look(aggregate_id))
+    def take(aggregate_id: str, number: int | None = None) -> None:
+        checked = patient.run(look(aggregate_id, number))
         seen.aggregates += 1
         seen.events += checked.events
         seen.problems += checked.problems
         if progress:
             progress(seen.events, total)
 
-    for stray in patient.run(verify.strays):
-        take(stray)
+    for stray, number in patient.run(verify.strays).items():
+        take(stray, number)
     after = ""
     while page := patient.run(lambda tx, after=after: tx.events.aggregates(after, verify.PAGE)):
         for aggregate_id, _ in page:

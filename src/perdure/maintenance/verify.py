@@ -42,11 +42,13 @@ class Checked:
 
 async def verify(log: Log, only: str | None = None) -> AsyncGenerator[Checked]:
     """Look at every aggregate, or at one. Raises `SessionNotFound` for one that is not there."""
-    if only is not None and await log.last_seq(only) < 0 and only not in await log.store.read(strays):
+    stray = await log.store.read(strays)
+    if only is not None and only not in stray and await log.last_seq(only) < 0:
         msg = f"Session {only} does not exist"
         raise errors.SessionNotFound(msg)
-    for aggregate_id in await log.store.read(strays) if only is None else [only]:
-        yield await log.store.read(lambda tx, one=aggregate_id: check(tx, log.registry, one))
+    for aggregate_id in stray if only is None else [only]:
+        number = stray.get(aggregate_id)
+        yield await log.store.read(lambda tx, one=aggregate_id, number=number: check(tx, log.registry, one, number))
     if only is not None:
         return
     after = ""
@@ -56,14 +58,15 @@ async def verify(log: Log, only: str | None = None) -> AsyncGenerator[Checked]:
             yield await log.store.read(lambda tx, one=aggregate_id: check(tx, log.registry, one))
 
 
-def strays(tx: port.Tx) -> list[str]:
-    """What no sequence row leads to: events without one, sessions without a log."""
-    return sorted({*tx.upkeep.unnumbered(), *tx.upkeep.unlogged()})
+def strays(tx: port.Tx) -> dict[str, int | None]:
+    """What no sequence row leads to: events without one, with the number they go by, and sessions without a log."""
+    found = {**dict.fromkeys(tx.upkeep.unlogged()), **tx.upkeep.unnumbered()}
+    return dict(sorted(found.items()))
 
 
-def check(tx: port.Tx, registry: codec.Registry, aggregate_id: str) -> Checked:
-    """Look at one aggregate in the caller's unit."""
-    walk = Walk(tx, registry, aggregate_id)
+def check(tx: port.Tx, registry: codec.Registry, aggregate_id: str, number: int | None = None) -> Checked:
+    """Look at one aggregate in the caller's unit; at one without a sequence row by its number."""
+    walk = Walk(tx, registry, aggregate_id, number)
     problems = [Problem(aggregate_id, kind, detail) for kind, detail in walk.problems()]
     if len(problems) > SOME:
         more = f"and {len(problems) - SOME} more"
@@ -74,16 +77,16 @@ def check(tx: port.Tx, registry: codec.Registry, aggregate_id: str) -> Checked:
 class Walk:
     """One aggregate's events from the first to the last, folded on the way as far as they can be read."""
 
-    def __init__(self, tx: port.Tx, registry: codec.Registry, aggregate_id: str) -> None:
+    def __init__(self, tx: port.Tx, registry: codec.Registry, aggregate_id: str, number: int | None) -> None:
         """Nothing is read yet."""
-        self._tx, self._registry, self._aggregate_id = tx, registry, aggregate_id
+        self._tx, self._registry, self._aggregate_id, self._number = tx, registry, aggregate_id, number
         self.count, self._expected = 0, 0
         self._builder: projection.Builder | None = projection.Builder()
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Kind and words of each."""
         after = -1
-        while page := self._tx.events.page(self._aggregate_id, after, PAGE):
+        while page := self._page(after):
             for row in page:
                 yield from self._event(row)
             after = page[-1].seq
@@ -94,6 +97,11 @@ class Walk:
         if folded and (folded.session or folded.gone is not None or self._has_rows()):
             for words in compare.differences(self._tx, self._aggregate_id, folded):
                 yield "rows", words
+
+    def _page(self, after: int) -> list[EventRow]:
+        if self._number is None:
+            return self._tx.events.page(self._aggregate_id, after, PAGE)
+        return self._tx.upkeep.unnumbered_page(self._aggregate_id, self._number, after, PAGE)
 
     def _has_rows(self) -> bool:
         return self._tx.sessions.get(self._aggregate_id) is not None

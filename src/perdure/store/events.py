@@ -1,4 +1,9 @@
-"""Rows of the log: events and the sequence rows that number them. What an event means is above this room."""
+"""Rows of the log: events and the sequence rows that number them. What an event means is above this room.
+
+A sequence row is read when its aggregate first takes a number; what it says is then remembered for the units to come, as long
+as no other connection commits and nothing is rolled back (`group_commit.py`). The statement that moves the row on names what
+it must say, so that the database stays the judge.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +27,8 @@ class EventRow:
     position: int = -1
 
 
+KEPT = 1024
+
 Appended = tuple[str, int, int]
 """What a unit's first event was stored as: id, commit position, time."""
 
@@ -32,16 +39,28 @@ def duplicate(known: EventRow) -> errors.InvalidDurableEvent:
     return errors.InvalidDurableEvent(f"Event {known.id} already exists {where}")
 
 
-def _columns(row: EventRow) -> dict[str, Any]:
+def _columns(row: EventRow, aggregate: int) -> dict[str, Any]:
     return {
         "id": row.id,
-        "aggregate_id": row.aggregate_id,
+        "aggregate": aggregate,
         "seq": row.seq,
         "type": row.type,
         "created": row.created,
         "data": row.data,
         "metadata": row.metadata,
     }
+
+
+@dataclass(slots=True)
+class Sequence:
+    """An aggregate that took numbers: the number its events name it by, what its row says, and the first and last number that
+    the unit took.
+    """
+
+    aggregate: int
+    stored: int
+    first: int
+    last: int
 
 
 class Events:
@@ -51,32 +70,32 @@ class Events:
     the two tables.
     """
 
-    __slots__ = ("_c", "_moved", "_q", "_waiting", "appended", "positions", "taken")
+    __slots__ = ("_c", "_kept", "_numbers", "_q", "_waiting", "appended", "positions", "taken")
 
     def __init__(self, statements: Any, connection: Any) -> None:
         """Bind to a connection."""
         self._q, self._c = statements, connection
         self.begin()
+        self.forget()
 
     def begin(self) -> None:
         """A unit begins, whatever became of the one before."""
         self._waiting: list[EventRow] = []
-        # First and last number this unit took in each aggregate.
-        self.taken: dict[str, tuple[int, int]] = {}
-        self._moved: dict[str, int] = {}
+        self.taken: dict[str, Sequence] = {}
+        self._numbers: dict[str, int] = {}
         self.positions: list[int] = []
         # The unit's first event: by it a store tells whether a commit it got no answer to took place.
         self.appended: Appended | None = None
 
     def flush(self) -> None:
         """Store what was appended. Raises `InvalidDurableEvent` for an id that is in the log already (LOG-4)."""
-        for aggregate_id, seq in self._moved.items():
-            self._q.sequence_move(self._c, aggregate_id=aggregate_id, seq=seq)
-        self._moved.clear()
+        for aggregate_id, one in self.taken.items():
+            if one.last != one.stored:
+                self._move(aggregate_id, one)
         if not self._waiting:
             return
         rows, self._waiting = self._waiting, []
-        stored = self._q.event_append(self._c, map(_columns, rows))
+        stored = self._q.event_append(self._c, (_columns(row, self._number(row.aggregate_id)) for row in rows))
         if len(stored) < len(rows):
             raise self._duplicate(rows)
         self.positions += [position for (position,) in stored]
@@ -88,41 +107,85 @@ class Events:
         known = next(one for row, one in found if one and (one.aggregate_id, one.seq) != (row.aggregate_id, row.seq))
         return duplicate(known)
 
+    def _move(self, aggregate_id: str, one: Sequence) -> None:
+        if self._q.sequence_move(self._c, aggregate=one.aggregate, before=one.stored, seq=one.last) != 1:
+            raise errors.Defect(f"The sequence row of {aggregate_id} is not at {one.stored}, as was remembered")
+        one.stored = one.last
+
+    def keep(self) -> None:
+        """The unit ended: what it knows of sequence rows serves the next."""
+        for aggregate_id, one in self.taken.items():
+            self._kept.pop(aggregate_id, None)
+            self._kept[aggregate_id] = one
+        while len(self._kept) > KEPT:
+            del self._kept[next(iter(self._kept))]
+
+    def forget(self) -> None:
+        """Units that ended may have been rolled back, or sequence rows moved."""
+        self._kept: dict[str, Sequence] = {}
+
     def next_seq(self, aggregate_id: str) -> int:
         """Lock (or insert) the aggregate's sequence row and take the next number, 0 for a new aggregate."""
-        taken = self.taken.get(aggregate_id)
-        if taken is None:
-            seq: int = self._q.sequence_next(self._c, aggregate_id=aggregate_id)
-            self.taken[aggregate_id] = seq, seq
-        else:
-            seq = self._moved[aggregate_id] = taken[1] + 1
-            self.taken[aggregate_id] = taken[0], seq
-        return seq
+        one = self.taken.get(aggregate_id)
+        if one is None:
+            one = self.taken[aggregate_id] = self._begun(aggregate_id)
+        one.last += 1
+        return one.last
+
+    def _begun(self, aggregate_id: str) -> Sequence:
+        """The aggregate before its first number of this unit is taken."""
+        known = self._kept.get(aggregate_id)
+        row = (known.aggregate, known.last) if known else self._q.sequence_lock(self._c, aggregate_id=aggregate_id)
+        if row is None:
+            aggregate = self._q.sequence_insert(self._c, aggregate_id=aggregate_id, seq=0, owner_id=None)
+            return Sequence(aggregate, stored=0, first=0, last=-1)
+        aggregate, seq = row
+        return Sequence(aggregate, stored=seq, first=seq + 1, last=seq)
+
+    def _number(self, aggregate_id: str) -> int:
+        """The number that events name their aggregate by. Raises `Defect` where no sequence row gives it one."""
+        if one := self.taken.get(aggregate_id):
+            return one.aggregate
+        number = self._numbers.get(aggregate_id)
+        if number is None:
+            row = self._q.sequence_get(self._c, aggregate_id=aggregate_id)
+            if row is None:
+                raise errors.Defect(f"Aggregate {aggregate_id} has no sequence row")
+            number = self._numbers[aggregate_id] = row[0]
+        return number
 
     def lock(self, aggregate_id: str) -> int:
         """Lock the aggregate's sequence row; the last number taken, -1 where there is none."""
         self.flush()
-        seq = self._q.sequence_lock(self._c, aggregate_id=aggregate_id)
-        return -1 if seq is None else seq
+        row = self._q.sequence_lock(self._c, aggregate_id=aggregate_id)
+        return row[1] if row else -1
 
     def sequence(self, aggregate_id: str) -> tuple[int, str | None]:
         """Last number taken (-1 if none) and replication owner."""
         self.flush()
         row = self._q.sequence_get(self._c, aggregate_id=aggregate_id)
-        return (row[0], row[1]) if row else (-1, None)
+        return (row[1], row[2]) if row else (-1, None)
 
     def put_sequence(self, aggregate_id: str, seq: int, owner_id: str | None) -> None:
         """Set number and owner."""
+        self._let_go(aggregate_id)
+        columns = {"aggregate_id": aggregate_id, "seq": seq, "owner_id": owner_id}
+        number = self._q.sequence_put(self._c, **columns)
+        self._numbers[aggregate_id] = self._q.sequence_insert(self._c, **columns) if number is None else number
+
+    def _let_go(self, aggregate_id: str) -> None:
+        """What is known of a sequence row that somebody else is about to change."""
         self.flush()
         self.taken.pop(aggregate_id, None)
-        self._q.sequence_put(self._c, aggregate_id=aggregate_id, seq=seq, owner_id=owner_id)
+        self._kept.pop(aggregate_id, None)
+        self._numbers.pop(aggregate_id, None)
 
     def own(self, aggregate_id: str, owner_id: str) -> None:
         """Give the aggregate another replication owner."""
         self._q.sequence_own(self._c, aggregate_id=aggregate_id, owner_id=owner_id)
 
     def append(self, row: EventRow) -> None:
-        """Append an event; its commit position comes into `positions` when it is stored."""
+        """Append an event under a number taken or put before; its commit position comes into `positions` when it is stored."""
         self._waiting.append(row)
 
     def holds(self, appended: Appended) -> bool:
@@ -178,7 +241,7 @@ class Events:
 
     def remove(self, aggregate_id: str) -> None:
         """Delete the sequence row, then the events."""
-        self.flush()
-        self.taken.pop(aggregate_id, None)
-        self._q.sequence_delete(self._c, aggregate_id=aggregate_id)
-        self._q.event_delete(self._c, aggregate_id=aggregate_id)
+        self._let_go(aggregate_id)
+        number = self._q.sequence_delete(self._c, aggregate_id=aggregate_id)
+        if number is not None:
+            self._q.event_delete(self._c, aggregate=number)

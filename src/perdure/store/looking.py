@@ -50,7 +50,14 @@ class Look:
 
     def run(self, work: Callable[[port.Tx], T]) -> T:
         """Run a unit that reads, on one snapshot; it may run twice. Raises what it raises, and the store's errors."""
-        return self.ask(lambda connection: work(port.Tx(statements.load("sqlite"), connection)))
+
+        def looking(connection: driver.Connection) -> T:
+            tx = port.Tx(statements.load("sqlite"), connection)
+            result = work(tx)
+            tx.flush()  # what a unit keeps back it must not get away with here
+            return result
+
+        return self.ask(looking)
 
     def ask(self, work: Callable[[driver.Connection], T]) -> T:
         """The same with the bare connection."""

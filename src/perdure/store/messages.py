@@ -75,12 +75,12 @@ class Messages:
 
     def keep(self) -> None:
         """The unit ended: what it knows serves until something else happens to the session."""
-        for session_id, (first, last) in self._events.taken.items():
+        for session_id, taken in self._events.taken.items():
             newest = self._newest if self._newest and self._newest.session_id == session_id else None
-            newest = newest or self._at(session_id, first - 1)
+            newest = newest or self._at(session_id, taken.first - 1)
             if newest is None:
                 continue
-            newest.seq = last
+            newest.seq = taken.last
             if newest.message is None or newest.message.time.completed is not None:
                 newest.last.clear()
             self._kept[session_id] = newest
@@ -101,7 +101,7 @@ class Messages:
         if self._newest is None or self._newest.session_id != session_id:
             self.flush()
             taken = self._events.taken.get(session_id)
-            self._newest = self._at(session_id, taken[0] - 1 if taken else None)
+            self._newest = self._at(session_id, taken.first - 1 if taken else None)
         if self._newest is None:
             row = self._q.message_newest(self._c, session_id=session_id, type="assistant")
             message = _decoded(row) if row else None

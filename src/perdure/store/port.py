@@ -71,12 +71,12 @@ class Tx:
     def end(self) -> None:
         """The unit did what it wanted to: write what it keeps, and remember what the next may need. Raises as `flush`."""
         self.flush()
-        for group in (self.sessions, self.messages, self.inbox, self.claims):
+        for group in (self.events, self.sessions, self.messages, self.inbox, self.claims):
             group.keep()
 
     def forget(self) -> None:
         """What is remembered may no longer be so: another connection committed, or units before were rolled back."""
-        for group in (self.sessions, self.messages, self.inbox, self.claims):
+        for group in (self.events, self.sessions, self.messages, self.inbox, self.claims):
             group.forget()
 
 

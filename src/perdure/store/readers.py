@@ -54,7 +54,9 @@ class Reader:
         self._tx.forget()  # the writer has committed since
         self._tx.begin()
         try:
-            return work(self._tx)
+            result = work(self._tx)
+            self._tx.flush()  # what a unit keeps back it must not get away with here
+            return result
         finally:
             with suppress(apsw.Error):  # the unit's own error says more, and there is nothing to lose
                 if connection.in_transaction:

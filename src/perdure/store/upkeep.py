@@ -11,11 +11,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from perdure import errors
 from perdure.core import bodies, codec, messages, projection, rows
 from perdure.store.approvals import ApprovalRow
 from perdure.store.claims import ClaimRow, Claims
 from perdure.store.content import Content
 from perdure.store.context import Context, DraftRow, EpochRow
+from perdure.store.events import EventRow
 from perdure.store.inbox import InputRow, input_row
 from perdure.store.recoveries import RecoveryRow, recovery_row
 from perdure.store.sessions import SessionRow, Sessions
@@ -60,9 +62,14 @@ class Upkeep:
         row = self._q.upkeep_census(self._c)
         return row[0], row[1]
 
-    def unnumbered(self, limit: int = 100) -> list[str]:
-        """Aggregates with events and no sequence row."""
-        return [row[0] for row in self._q.upkeep_unnumbered(self._c, limit=limit)]
+    def unnumbered(self, limit: int = 100) -> dict[str, int]:
+        """Aggregates with events and no sequence row: the name that the first of these tells, and their number."""
+        return {_named(number, data): number for number, _, data in self._q.upkeep_unnumbered(self._c, limit=limit)}
+
+    def unnumbered_page(self, name: str, number: int, after: int, limit: int) -> list[EventRow]:
+        """Up to `limit` events of one of them after seq `after`, in order."""
+        page = self._q.upkeep_unnumbered_page
+        return [EventRow(*row) for row in page(self._c, aggregate=number, aggregate_id=name, after=after, limit=limit)]
 
     def unlogged(self, limit: int = 100) -> list[str]:
         """Sessions with rows and no log."""
@@ -140,6 +147,15 @@ class Upkeep:
             self._context.put_draft(session_id, draft)
         for digest in kept.content:
             self._content.use(session_id, digest)
+
+
+def _named(number: int, data: str) -> str:
+    """What a fact says whose it is, a session's at any rate."""
+    try:
+        name = (codec.load_object(data) or {}).get("session_id")
+    except errors.Undecodable:
+        name = None
+    return name if isinstance(name, str) else f"(number {number})"
 
 
 # -- values as columns -------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from perdure import errors
+from perdure.store import events as rows
 
 FRESH = itertools.count()
 NO_SURROGATES = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
@@ -122,6 +123,49 @@ async def test_sequence_rows_number_lock_and_own(store, build):
     assert await store.write(lambda tx: tx.events.next_seq("c")) == 8
     assert await store.read(lambda tx: tx.events.aggregates("", 9)) == [("a", 1), ("b", 3), ("c", 8)]
     assert await store.read(lambda tx: tx.events.aggregates("a", 1)) == [("b", 3)]
+
+
+async def test_numbers_go_on_where_the_row_stands_whoever_moved_it_log_1(store, again, build):
+    """What a store remembers of a sequence row serves until another connection commits, or anything is rolled back."""
+    other = await again()
+    assert [
+        await one.write(build.append(f"evt_{number}")) for number, one in enumerate([store, store, other, store])
+    ] == [*range(4)]
+
+    def fails(tx):
+        build.append("evt_bad")(tx)
+        build.append("evt_bad_b", "b")(tx)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await store.write(fails)
+    assert await store.write(build.append("evt_4")) == 4
+    assert await store.write(build.append("evt_b", "b")) == 0
+    await store.write(lambda tx: tx.events.put_sequence("a", 9, None))
+    assert await store.write(build.append("evt_10")) == 10
+    await store.write(lambda tx: tx.events.remove("a"))
+    assert await store.write(build.append("evt_a")) == 0
+    assert await store.read(lambda tx: (tx.events.sequence("a"), tx.events.sequence("b"))) == ((0, None), (0, None))
+
+
+async def test_a_sequence_row_that_is_not_what_was_remembered_is_a_defect(store, build):
+    await store.write(build.append("evt_1"))
+
+    def moved(tx):
+        build.sql("UPDATE event_sequence SET seq = 5")(tx)
+        return build.append("evt_2")(tx)
+
+    with pytest.raises(errors.Defect, match="sequence row of a is not at 0"):
+        await store.write(moved)
+    assert await store.write(build.append("evt_2")) == 1
+
+
+async def test_what_is_remembered_of_sequence_rows_is_bounded(store, build, monkeypatch):
+    monkeypatch.setattr(rows, "KEPT", 3)
+    for turn in range(2):
+        for number in range(5):
+            assert await store.write(build.append(f"evt_{number}_{turn}", f"a{number}")) == turn
+    assert len(await store.write(lambda tx: tx.events._kept)) == 3
 
 
 async def test_the_newest_of_a_type_is_found(store, build):

@@ -343,6 +343,7 @@ HELD = [
 def told(tx, fact, at=7):
     """Put the fact into the log at that place."""
     kind = codec.session_registry().stored_type(fact)
+    tx.events.put_sequence("ses_1", at, None)
     tx.events.append(EventRow(f"evt_{at}", "ses_1", at, kind, 1, codec.dump(fact)))
 
 

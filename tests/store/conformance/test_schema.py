@@ -46,11 +46,22 @@ async def test_a_removed_tail_never_lends_its_position_again(store, build):
     assert await store.read(lambda tx: tx.events.last_position()) > before
 
 
+async def test_a_removed_aggregate_never_lends_its_number_to_another(store, build):
+    """Or what is left of its events, by whatever accident, would be another's."""
+    numbers = []
+    for name in ("a", "b", "b"):
+        await store.write(build.append(f"evt_{name}", name))
+        numbers += await store.read(build.rows(f"SELECT aggregate FROM event_sequence WHERE aggregate_id = '{name}'"))
+        if name == "b":
+            await store.write(lambda tx: tx.events.remove("b"))
+    assert len(set(numbers)) == 3
+
+
 @pytest.mark.parametrize(
     "text",
     [
-        "INSERT INTO event (id, aggregate_id, seq, type, created, data) VALUES ('evt_2', 'a', 0, 't.1', 1, '{}')",
-        "INSERT INTO event (id, aggregate_id, seq, type, created, data) VALUES ('evt_2', 'a', -1, 't.1', 1, '{}')",
+        "INSERT INTO event (id, aggregate, seq, type, created, data) VALUES ('evt_2', 1, 0, 't.1', 1, '{}')",
+        "INSERT INTO event (id, aggregate, seq, type, created, data) VALUES ('evt_2', 1, -1, 't.1', 1, '{}')",
         "INSERT INTO event_sequence (aggregate_id, seq) VALUES ('b', -1)",
         "INSERT INTO event_sequence (aggregate_id, seq) VALUES ('a', 5)",
         "UPDATE session SET archived = 2",

@@ -2,75 +2,79 @@
 
 -- == events ===================================================================================================================
 
--- name: sequence_next(aggregate_id)$
--- Lock (or insert) the aggregate's sequence row and take the next number.
-INSERT INTO event_sequence (aggregate_id, seq) VALUES (:aggregate_id, 0)
-ON CONFLICT (aggregate_id) DO UPDATE SET seq = event_sequence.seq + 1
-RETURNING seq;
+-- name: sequence_insert(aggregate_id, seq, owner_id)$
+-- A new aggregate with its last number taken and its owner; the number that events name it by.
+INSERT INTO event_sequence (aggregate_id, seq, owner_id) VALUES (:aggregate_id, :seq, :owner_id) RETURNING aggregate;
 
 -- name: sequence_get(aggregate_id)^
--- The last number taken and who owns the aggregate in replication.
-SELECT seq, owner_id FROM event_sequence WHERE aggregate_id = :aggregate_id;
+-- The number that events name the aggregate by, the last number taken, and who owns it in replication.
+SELECT aggregate, seq, owner_id FROM event_sequence WHERE aggregate_id = :aggregate_id;
 
--- name: sequence_move(aggregate_id, seq)!
--- The last number taken, where several were.
-UPDATE event_sequence SET seq = :seq WHERE aggregate_id = :aggregate_id;
+-- name: sequence_move(aggregate, before, seq)!
+-- The last number taken, where the one before is still what it was.
+UPDATE event_sequence SET seq = :seq WHERE aggregate = :aggregate AND seq = :before;
 
--- name: sequence_put(aggregate_id, seq, owner_id)!
--- Set number and owner (replay).
-INSERT INTO event_sequence (aggregate_id, seq, owner_id) VALUES (:aggregate_id, :seq, :owner_id)
-ON CONFLICT (aggregate_id) DO UPDATE SET seq = excluded.seq, owner_id = excluded.owner_id;
+-- name: sequence_put(aggregate_id, seq, owner_id)$
+-- Set number and owner of an aggregate that is there (replay); the number that events name it by.
+UPDATE event_sequence SET seq = :seq, owner_id = :owner_id WHERE aggregate_id = :aggregate_id RETURNING aggregate;
 
 -- name: sequence_own(aggregate_id, owner_id)!
 -- Give the aggregate another owner.
 UPDATE event_sequence SET owner_id = :owner_id WHERE aggregate_id = :aggregate_id;
 
--- name: sequence_delete(aggregate_id)!
--- Forget the aggregate's number; only now may its events go.
-DELETE FROM event_sequence WHERE aggregate_id = :aggregate_id;
+-- name: sequence_delete(aggregate_id)$
+-- Forget the aggregate; only now may its events go. Answers the number they name it by, null where there is no such row.
+DELETE FROM event_sequence WHERE aggregate_id = :aggregate_id RETURNING aggregate;
 
 -- name: sequence_aggregates(after, limit)
 -- Aggregates in id order, after one.
 SELECT aggregate_id, seq FROM event_sequence WHERE aggregate_id > :after ORDER BY aggregate_id LIMIT :limit;
 
--- name: event_append(id, aggregate_id, seq, type, created, data, metadata)*!
+-- name: event_append(id, aggregate, seq, type, created, data, metadata)*!
 -- Store events; each answers its commit position, or nothing where its id is in the log already.
-INSERT INTO event (id, aggregate_id, seq, type, created, data, metadata)
-VALUES (:id, :aggregate_id, :seq, :type, :created, :data, :metadata)
+INSERT INTO event (id, aggregate, seq, type, created, data, metadata)
+VALUES (:id, :aggregate, :seq, :type, :created, :data, :metadata)
 ON CONFLICT (id) DO NOTHING
 RETURNING position;
 
 -- name: event_by_id(id)^
 -- One event wherever it is.
-SELECT id, aggregate_id, seq, type, created, data, metadata, position FROM event WHERE id = :id;
+SELECT event.id, whole.aggregate_id, event.seq, type, created, data, metadata, position
+FROM event JOIN event_sequence AS whole USING (aggregate) WHERE event.id = :id;
 
 -- name: event_at(aggregate_id, seq)^
 -- The event at one place of one aggregate.
-SELECT id, aggregate_id, seq, type, created, data, metadata, position FROM event
-WHERE aggregate_id = :aggregate_id AND seq = :seq;
+SELECT event.id, whole.aggregate_id, event.seq, type, created, data, metadata, position
+FROM event_sequence AS whole JOIN event USING (aggregate)
+WHERE whole.aggregate_id = :aggregate_id AND event.seq = :seq;
 
 -- name: event_page(aggregate_id, after, limit)
 -- Events of one aggregate after a sequence number.
-SELECT id, aggregate_id, seq, type, created, data, metadata, position FROM event
-WHERE aggregate_id = :aggregate_id AND seq > :after ORDER BY seq LIMIT :limit;
+SELECT event.id, whole.aggregate_id, event.seq, type, created, data, metadata, position
+FROM event_sequence AS whole JOIN event USING (aggregate)
+WHERE whole.aggregate_id = :aggregate_id AND event.seq > :after ORDER BY event.seq LIMIT :limit;
 
 -- name: event_feed(after, limit)
 -- Events of all aggregates after a commit position.
-SELECT id, aggregate_id, seq, type, created, data, metadata, position FROM event
+SELECT event.id, whole.aggregate_id, event.seq, type, created, data, metadata, position
+FROM event JOIN event_sequence AS whole USING (aggregate)
 WHERE position > :after ORDER BY position LIMIT :limit;
 
 -- name: event_newest_of(aggregate_id, type)$
 -- The newest seq of a type in an aggregate, null if it has none; walks backwards, for the rare hour it is asked.
-SELECT seq FROM event WHERE aggregate_id = :aggregate_id AND type = :type ORDER BY seq DESC LIMIT 1;
+SELECT seq FROM event
+WHERE aggregate = (SELECT aggregate FROM event_sequence WHERE aggregate_id = :aggregate_id) AND type = :type
+ORDER BY seq DESC LIMIT 1;
 
 -- name: event_newest_interrupt(aggregate_id)$
 -- The newest seq at which an interrupt was asked for, null if none was; by the index of just those.
-SELECT seq FROM event WHERE aggregate_id = :aggregate_id AND type = 'session.execution.interrupt_requested.1'
-ORDER BY seq DESC LIMIT 1;
+SELECT seq FROM event
+WHERE aggregate = (SELECT aggregate FROM event_sequence WHERE aggregate_id = :aggregate_id)
+AND type = 'session.execution.interrupt_requested.1' ORDER BY seq DESC LIMIT 1;
 
--- name: event_delete(aggregate_id)!
+-- name: event_delete(aggregate)!
 -- Remove the events of an aggregate whose sequence row is gone.
-DELETE FROM event WHERE aggregate_id = :aggregate_id;
+DELETE FROM event WHERE aggregate = :aggregate;
 
 -- == sessions =================================================================================================================
 
@@ -198,7 +202,8 @@ ON CONFLICT (message_id, ordinal) DO UPDATE SET open = excluded.open, data = exc
 -- name: part_last(message_id, kind, part_id)^
 -- The last part of a kind and id in a message, with the fact that holds its body.
 SELECT part.ordinal, part.kind, part.part_id, part.data, part.held_by, event.type, event.data FROM session_part AS part
-LEFT JOIN event ON event.aggregate_id = part.session_id AND event.seq = part.held_by
+LEFT JOIN event_sequence AS whole ON whole.aggregate_id = part.session_id
+LEFT JOIN event ON event.aggregate = whole.aggregate AND event.seq = part.held_by
 WHERE part.message_id = :message_id AND part.kind = :kind AND part.part_id = :part_id ORDER BY part.ordinal DESC LIMIT 1;
 
 -- name: part_last_ordinal(message_id)$
@@ -213,7 +218,8 @@ SELECT ordinal, kind, data FROM session_part WHERE message_id = :message_id AND 
 -- All parts of a page of messages, in order, each with the fact that holds its body.
 SELECT message.id, part.kind, part.part_id, part.data, part.held_by, event.type, event.data FROM session_message AS message
 JOIN session_part AS part ON part.message_id = message.id
-LEFT JOIN event ON event.aggregate_id = part.session_id AND event.seq = part.held_by
+LEFT JOIN event_sequence AS whole ON whole.aggregate_id = message.session_id
+LEFT JOIN event ON event.aggregate = whole.aggregate AND event.seq = part.held_by
 WHERE message.session_id = :session_id AND message.type = 'assistant' AND message.seq BETWEEN :first AND :last
 ORDER BY message.seq, part.ordinal;
 
@@ -561,9 +567,14 @@ DELETE FROM content WHERE hash = :hash AND NOT EXISTS (SELECT 1 FROM content_use
 SELECT count(*), coalesce(sum(seq + 1), 0) FROM event_sequence;
 
 -- name: upkeep_unnumbered(limit)
--- Aggregates with events and no sequence row.
-SELECT DISTINCT aggregate_id FROM event
-WHERE aggregate_id NOT IN (SELECT aggregate_id FROM event_sequence) ORDER BY aggregate_id LIMIT :limit;
+-- The numbers of aggregates with events and no sequence row, each with what its first event says.
+SELECT aggregate, min(seq), data FROM event
+WHERE aggregate NOT IN (SELECT aggregate FROM event_sequence) GROUP BY aggregate ORDER BY aggregate LIMIT :limit;
+
+-- name: upkeep_unnumbered_page(aggregate, aggregate_id, after, limit)
+-- Events of such an aggregate after a sequence number, under the name it goes by.
+SELECT id, :aggregate_id, seq, type, created, data, metadata, position FROM event
+WHERE aggregate = :aggregate AND seq > :after ORDER BY seq LIMIT :limit;
 
 -- name: upkeep_unlogged(limit)
 -- Sessions with rows and no log.

@@ -1,8 +1,8 @@
 -- Statements that SQLite needs in its own words.
 
--- name: sequence_lock(aggregate_id)$
--- The last number taken, held still: the one writer is lock enough.
-SELECT seq FROM event_sequence WHERE aggregate_id = :aggregate_id;
+-- name: sequence_lock(aggregate_id)^
+-- The number that events name the aggregate by and the last number taken, held still: the one writer is lock enough.
+SELECT aggregate, seq FROM event_sequence WHERE aggregate_id = :aggregate_id;
 
 -- name: event_last_position()$
 -- The newest commit position ever given, also where its event is removed; null for a new log.

@@ -1,27 +1,29 @@
 -- The log, its projections and the operational rows. JSON is TEXT, flags are 0/1, times are epoch milliseconds. Tables of small rows
 -- are their own index (WITHOUT ROWID); those that hold texts are not, since there every row over a quarter of a page spills.
 
+-- aggregate: the number by which events name theirs; AUTOINCREMENT, so that a removed aggregate never lends its number to another.
 CREATE TABLE event_sequence (
-    aggregate_id TEXT PRIMARY KEY,
+    aggregate    INTEGER PRIMARY KEY AUTOINCREMENT,
+    aggregate_id TEXT NOT NULL UNIQUE,
     seq          INTEGER NOT NULL CHECK (seq >= 0),
     owner_id     TEXT
-) WITHOUT ROWID;
+);
 
 -- position: commit order over all aggregates; AUTOINCREMENT, so that a removed tail never lends its numbers again.
 CREATE TABLE event (
     position     INTEGER PRIMARY KEY AUTOINCREMENT,
     id           TEXT NOT NULL UNIQUE,
-    aggregate_id TEXT NOT NULL,
+    aggregate    INTEGER NOT NULL,
     seq          INTEGER NOT NULL CHECK (seq >= 0),
     type         TEXT NOT NULL,
     created      INTEGER NOT NULL,
     data         TEXT NOT NULL,
     metadata     TEXT,
-    UNIQUE (aggregate_id, seq)
+    UNIQUE (aggregate, seq)
 );
 
 -- Whether an interrupt was asked for is looked up for every session that waits, however long its log is.
-CREATE INDEX event_interrupts ON event (aggregate_id, seq) WHERE type = 'session.execution.interrupt_requested.1';
+CREATE INDEX event_interrupts ON event (aggregate, seq) WHERE type = 'session.execution.interrupt_requested.1';
 
 CREATE TRIGGER event_is_append_only_update BEFORE UPDATE ON event
 BEGIN
@@ -29,7 +31,7 @@ BEGIN
 END;
 
 CREATE TRIGGER event_is_append_only_delete BEFORE DELETE ON event
-WHEN EXISTS (SELECT 1 FROM event_sequence WHERE aggregate_id = OLD.aggregate_id)
+WHEN EXISTS (SELECT 1 FROM event_sequence WHERE aggregate = OLD.aggregate)
 BEGIN
     SELECT RAISE(ABORT, 'event is append-only');
 END;
