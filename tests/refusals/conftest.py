@@ -129,7 +129,7 @@ async def settle(app, gate):
         await gate.waiting.acquire()
     await make("held", "hi")
     await make("deleting", "hi")
-    running = {one for one in app.engine.coordinator._periods if not one.done()}
+    running = {one for one in app.engine.coordinator.running() if not one.done()}
     while len(running) > 2:  # the two that hang
         _, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
 

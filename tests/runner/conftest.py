@@ -57,8 +57,8 @@ class Rig:
 
     async def quiet(self, app):
         """Until no drain runs."""
-        while app.engine.coordinator._periods:
-            await asyncio.wait(set(app.engine.coordinator._periods))
+        while running := app.engine.coordinator.running():
+            await asyncio.wait(running)
 
     async def at_rest(self, app):
         assert invariants.at_rest(await invariants.left(app.engine.log, SESSION)) == []

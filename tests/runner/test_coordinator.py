@@ -49,8 +49,8 @@ class Bench:
             gate.set()
 
     async def idle(self) -> None:
-        while self.coordinator._periods:
-            await asyncio.wait(set(self.coordinator._periods))
+        while running := self.coordinator.running():
+            await asyncio.wait(running)
 
 
 @pytest.fixture
@@ -239,12 +239,13 @@ async def test_an_interrupt_after_the_drain_ended_attaches_no_reason_and_drops_n
     busy = await bench.begun.get()
     answers: list[bool] = []
 
-    def over(_: object) -> None:
+    def over() -> None:
+        assert bench.coordinator._entries["a"].over
         bench.coordinator.wake("a")
         answers.append(bench.coordinator.interrupt("a", "too late"))
 
-    bench.coordinator._entries["a"].task.add_done_callback(over)
     bench.gates[0].set()
+    asyncio.get_running_loop().call_soon(over)
     await bench.begun.get()
     bench.gates[1].set()
     await bench.idle()
@@ -272,20 +273,17 @@ async def test_a_run_during_interrupted_clean_up_waits_and_then_runs_forced_ex_6
 async def test_a_run_after_the_drain_ended_is_not_answered_by_it_ex_6(bench):
     bench.coordinator.wake("a")
     await bench.begun.get()
-    joined: list[asyncio.Task[None]] = []
-    late = asyncio.Event()
 
-    def over(_: object) -> None:
-        joined.append(asyncio.create_task(bench.coordinator.run("a")))
-        late.set()
+    async def join_late() -> None:
+        assert bench.coordinator._entries["a"].over
+        await bench.coordinator.run("a")
 
-    bench.coordinator._entries["a"].task.add_done_callback(over)
     bench.gates[0].set()
-    await late.wait()
+    joined = asyncio.create_task(join_late())
     await bench.begun.get()
-    assert not joined[0].done()
+    assert not joined.done()
     bench.gates[1].set()
-    await joined[0]
+    await joined
 
 
 async def test_cancelling_one_joiner_cancels_neither_the_drain_nor_the_others_ex_6(bench):
@@ -404,8 +402,8 @@ async def test_twenty_thousand_self_wakes_complete_ex_6():
 
     coordinator: Coordinator[str] = Coordinator(drain, failed=lambda key, error: None)
     await coordinator.run("a")
-    while coordinator._periods:
-        await asyncio.wait(set(coordinator._periods))
+    while running := coordinator.running():
+        await asyncio.wait(running)
     assert count == 20_001
 
 

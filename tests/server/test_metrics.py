@@ -116,8 +116,8 @@ def test_what_is_known_of_sessions_stays_within_its_bound(monkeypatch):
 
 async def quiet(engine):
     """Wait until no drain runs."""
-    while periods := engine.coordinator._periods:
-        await asyncio.wait(set(periods))
+    while running := engine.coordinator.running():
+        await asyncio.wait(running)
 
 
 async def test_a_claim_that_is_lost_is_counted_once(served, replies):

@@ -77,17 +77,17 @@ class Node:
 
     async def quiet(self) -> None:
         """Wait until no drain runs here."""
-        while self.engine.coordinator._periods:
-            await asyncio.wait(set(self.engine.coordinator._periods))
+        while running := self.engine.coordinator.running():
+            await asyncio.wait(running)
 
     async def crash(self) -> None:
         """Die like a process: nothing is written any more, nobody is told."""
         self.crashed = True
         engine = self.engine
-        tasks = [engine._sweeping, *engine.coordinator._periods]
+        tasks = [engine._sweeping, *engine.coordinator.running()]
+        engine.coordinator._closed = True
         for entry in engine.coordinator._entries.values():
             entry.busy.reason = None  # nobody cleans up
-            tasks.append(entry.task)
         engine.log.store = _Dead()
         for task in tasks:
             task.cancel()

@@ -43,8 +43,8 @@ async def main(database: str, ledger: str, lease: str) -> None:
         session = await app.sessions.create("main", id="ses")
         await session.prompt("Hello", id="hello")
         await lines.get()
-        while app.engine.coordinator.active():
-            await asyncio.wait(set(app.engine.coordinator._periods))
+        while running := app.engine.coordinator.running():
+            await asyncio.wait(running)
         say("over")
         elsewhere = await app.sessions.create("main", id="elsewhere")
         await elsewhere.prompt("Hello", id="healthy")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
@@ -84,12 +85,15 @@ class Coordinator(Generic[K]):
         self._drain, self._failed = drain, failed
         self._slots = asyncio.Semaphore(parallel)
         self._entries: dict[K, _Entry[K]] = {}
-        self._periods: set[asyncio.Task[None]] = set()
         self._closed = False
 
     def active(self) -> list[K]:
         """The keys that are busy."""
         return list(self._entries)
+
+    def running(self) -> set[asyncio.Task[None]]:
+        """The drains that run or wait to be settled; who waits for them finds them settled."""
+        return {entry.task for entry in self._entries.values() if entry.task}
 
     def wake(self, key: K) -> None:
         """Ring: start a drain, or have the running one followed by another. Does nothing once closed."""
@@ -132,37 +136,35 @@ class Coordinator(Generic[K]):
         self._closed = True
         for entry in self._entries.values():
             entry.again = False
-        if self._periods:
-            await asyncio.wait(set(self._periods), timeout=grace_s)
-        for key in self.active():
-            self.interrupt(key, reason)
-        await asyncio.gather(*self._periods, return_exceptions=True)
+        if running := self.running():
+            await asyncio.wait(running, timeout=grace_s)
+            for key in self.active():
+                self.interrupt(key, reason)
+            await asyncio.wait(running)
 
     def _start(self, key: K, *, forced: bool) -> _Entry[K]:
         entry = self._entries[key] = _Entry(Busy(key, forced, self._slots))
         self._launch(entry)
-        period = asyncio.get_running_loop().create_task(self._period(entry))
-        self._periods.add(period)
-        period.add_done_callback(self._periods.discard)
         return entry
 
     def _launch(self, entry: _Entry[K]) -> None:
         entry.task = asyncio.get_running_loop().create_task(self._run(entry.busy))
+        entry.task.add_done_callback(functools.partial(self._ended, entry))
 
-    async def _period(self, entry: _Entry[K]) -> None:
-        """Drain after drain until nobody rang in between. A loop, so that any number of self-wakes costs no stack."""
+    def _ended(self, entry: _Entry[K], task: asyncio.Task[None]) -> None:
+        """Settle a drain; if anybody rang or joined, another follows. The loop calls this, so that any number of self-wakes
+        costs no stack.
+        """
+        self._settle(entry, task)
         key = entry.busy.key
-        while entry.task:
-            await asyncio.wait({entry.task})
-            self._settle(entry, entry.task)
-            if self._closed or not (entry.again or entry.next_waiters):
-                break
-            entry.busy = Busy(key, bool(entry.next_waiters), self._slots)
-            entry.waiters, entry.next_waiters, entry.again = entry.next_waiters, [], False
-            self._launch(entry)
-        del self._entries[key]
-        for waiter in entry.next_waiters:
-            _tell(waiter, None)
+        if self._closed or not (entry.again or entry.next_waiters):
+            del self._entries[key]
+            for waiter in entry.next_waiters:
+                _tell(waiter, None)
+            return
+        entry.busy = Busy(key, bool(entry.next_waiters), self._slots)
+        entry.waiters, entry.next_waiters, entry.again = entry.next_waiters, [], False
+        self._launch(entry)
 
     async def _run(self, busy: Busy[K]) -> None:
         try:
