@@ -33,6 +33,25 @@ def declared(version, *fields, event_type="test.thing"):
     return events.durable(event_type, version=version, aggregate="thread")(made)
 
 
+BEGINNINGS = (
+    "",
+    " ",
+    "{",
+    "{}",
+    '{"session_id":"a"',
+    '{"session_id":"a"}',
+    '{"session_id":"a",',
+    '{"session_id":"a","',
+    '{"b":1}',
+)
+
+
+@given(begins=st.sampled_from(BEGINNINGS), ends=st.text(max_size=6), session_id=st.sampled_from(["a", "", 'a"', "b"]))
+def test_whatever_is_stored_without_a_session_id_comes_back_to_the_last_character_db(begins, ends, session_id):
+    text = begins + ends
+    assert codec.with_session(codec.without_session(text, session_id), session_id) == text
+
+
 @pytest.mark.parametrize("order", list(itertools.permutations([1, 2, 10])))
 def test_the_latest_is_the_highest_version_in_any_order_of_declaration_log_11(order):
     classes = {version: declared(version) for version in order}

@@ -40,3 +40,12 @@ def test_the_golden_lines_hold_every_field_and_the_values_that_were_stored_log_1
         text = codec.dump(example)
         assert text in lines, "python tests/golden/examples.py adds the line for a field that is new"
         assert codec.load(text, definition) == example
+
+
+@pytest.mark.parametrize("definition", DEFINITIONS, ids=NAMES)
+def test_every_fact_of_a_session_is_stored_without_the_id_that_its_row_tells_db(definition):
+    for line in examples.lines_of(examples.path_of(definition)):
+        session_id = json.loads(line)["session_id"]
+        stored = codec.without_session(line, session_id)
+        assert "session_id" not in json.loads(stored)
+        assert codec.with_session(stored, session_id) == line

@@ -41,7 +41,7 @@ LOG_DAMAGE = [
     ("UPDATE event SET type = 'x.1' WHERE aggregate = 1 AND seq = 4", "undecodable", "x.1"),
     ("UPDATE event SET metadata = '[]' WHERE aggregate = 1 AND seq = 4", "undecodable", "sequence 4"),
     (
-        "UPDATE event SET data = replace(data, '\"s1\"', '\"s2\"') WHERE aggregate = 1 AND seq = 4",
+        "UPDATE event SET data = json_insert(data, '$.session_id', 's2') WHERE aggregate = 1 AND seq = 4",
         "undecodable",
         "its payload s2",
     ),

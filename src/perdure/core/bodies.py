@@ -53,7 +53,7 @@ def load(session_id: str, message_id: str, row: Row) -> messages.Part:
         if stored_type is None or text is None:
             raise errors.Undecodable("it is missing")
         registry = codec.session_registry()
-        fact = registry.upcast(registry.decode(stored_type, text))
+        fact = registry.upcast(registry.decode(stored_type, codec.with_session(text, session_id)))
         whole = _whole(message_id, part_id, part, fact)
     except (errors.Undecodable, errors.InvalidDurableEvent) as error:
         why = f"its fact {held_by} should hold the body of {kind} {part_id}: {error}"

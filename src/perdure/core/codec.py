@@ -211,6 +211,27 @@ def aggregate_of(payload: Any) -> str:
     return getattr(payload, payload.aggregate_field)
 
 
+def without_session(data: str, session_id: str) -> str:
+    """A fact's JSON without the session id that it begins with, for a row that tells it; any other text behind a space, by
+    which `with_session` knows the one from the other.
+    """
+    head = f'{{"session_id":"{session_id}"'
+    if data.startswith(head):
+        if data.startswith(',"', len(head)):
+            return f"{{{data[len(head) + 1 :]}"
+        if data == f"{head}}}":
+            return "{}"
+    return f" {data}"
+
+
+def with_session(data: str, session_id: str) -> str:
+    """The text that `without_session` was given, to the last character."""
+    if data.startswith(" "):
+        return data[1:]
+    head = f'{{"session_id":"{session_id}"'
+    return f"{head}}}" if data == "{}" else f"{head},{data[1:]}"
+
+
 SESSION_FACTS: tuple[type[Any], ...] = typing.get_args(events.Fact)
 OLDER_FACTS: tuple[tuple[type[Any], Upcast], ...] = ()
 """Definitions of earlier versions, each with the step to the next one. They stay for ever, as the events do."""

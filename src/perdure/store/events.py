@@ -3,6 +3,9 @@
 A sequence row is read when its aggregate first takes a number; what it says is then remembered for the units to come, as long
 as no other connection commits and nothing is rolled back (`group_commit.py`). The statement that moves the row on names what
 it must say, so that the database stays the judge.
+
+A session's fact begins with the session's id, which its row tells by a number: from the second fact on, the text that is stored
+does without it. The first keeps it, so that a log names itself even where its sequence row is lost.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perdure import errors
+from perdure.core import codec
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,13 @@ def duplicate(known: EventRow) -> errors.InvalidDurableEvent:
     return errors.InvalidDurableEvent(f"Event {known.id} already exists {where}")
 
 
+def event_row(columns: Any) -> EventRow:
+    """An event from its row under its aggregate's name."""
+    event_id, aggregate_id, seq, kind, created, data, metadata, position = columns
+    data = codec.with_session(data, aggregate_id)
+    return EventRow(event_id, aggregate_id, seq, kind, created, data, metadata, position)
+
+
 def _columns(row: EventRow, aggregate: int) -> dict[str, Any]:
     return {
         "id": row.id,
@@ -46,7 +57,7 @@ def _columns(row: EventRow, aggregate: int) -> dict[str, Any]:
         "seq": row.seq,
         "type": row.type,
         "created": row.created,
-        "data": row.data,
+        "data": codec.without_session(row.data, row.aggregate_id) if row.seq else f" {row.data}",
         "metadata": row.metadata,
     }
 
@@ -197,25 +208,24 @@ class Events:
         """The event of that id, wherever it is."""
         self.flush()
         row = self._q.event_by_id(self._c, id=event_id)
-        return EventRow(*row) if row else None
+        return event_row(row) if row else None
 
     def at(self, aggregate_id: str, seq: int) -> EventRow | None:
         """The event at that place."""
         self.flush()
         row = self._q.event_at(self._c, aggregate_id=aggregate_id, seq=seq)
-        return EventRow(*row) if row else None
+        return event_row(row) if row else None
 
     def page(self, aggregate_id: str, after: int, limit: int) -> list[EventRow]:
         """Up to `limit` events of the aggregate after seq `after`, in order."""
         self.flush()
-        return [
-            EventRow(*row) for row in self._q.event_page(self._c, aggregate_id=aggregate_id, after=after, limit=limit)
-        ]
+        page = self._q.event_page(self._c, aggregate_id=aggregate_id, after=after, limit=limit)
+        return [event_row(row) for row in page]
 
     def feed(self, after: int, limit: int) -> list[EventRow]:
         """Up to `limit` events of all aggregates after a commit position, in commit order."""
         self.flush()
-        return [EventRow(*row) for row in self._q.event_feed(self._c, after=after, limit=limit)]
+        return [event_row(row) for row in self._q.event_feed(self._c, after=after, limit=limit)]
 
     def newest_interrupt(self, aggregate_id: str) -> int:
         """The seq at which an interrupt was last asked for, -1 if none was."""

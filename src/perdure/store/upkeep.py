@@ -17,7 +17,7 @@ from perdure.store.approvals import ApprovalRow
 from perdure.store.claims import ClaimRow, Claims
 from perdure.store.content import Content
 from perdure.store.context import Context, DraftRow, EpochRow
-from perdure.store.events import EventRow
+from perdure.store.events import EventRow, event_row
 from perdure.store.inbox import InputRow, input_row
 from perdure.store.recoveries import RecoveryRow, recovery_row
 from perdure.store.sessions import SessionRow, Sessions
@@ -68,8 +68,8 @@ class Upkeep:
 
     def unnumbered_page(self, name: str, number: int, after: int, limit: int) -> list[EventRow]:
         """Up to `limit` events of one of them after seq `after`, in order."""
-        page = self._q.upkeep_unnumbered_page
-        return [EventRow(*row) for row in page(self._c, aggregate=number, aggregate_id=name, after=after, limit=limit)]
+        rows = self._q.upkeep_unnumbered_page(self._c, aggregate=number, aggregate_id=name, after=after, limit=limit)
+        return [event_row(row) for row in rows]
 
     def unlogged(self, limit: int = 100) -> list[str]:
         """Sessions with rows and no log."""

@@ -52,6 +52,21 @@ async def test_a_page_holds_the_events_after_a_seq_in_order_log_10(store, build,
     assert [row.seq for row in page] == list(range(count))[after + 1 :][:limit]
 
 
+async def test_a_session_id_stands_in_the_first_fact_of_its_log_alone_db(store, build):
+    texts = ['{"session_id":"a","n":0}', '{"session_id":"a","n":1}', '{"n":2,"session_id":"a"}', '{"session_id":"b"}']
+    for seq, text in enumerate(texts):
+        await store.write(build.append(f"evt_{seq}", data=text))
+    assert await store.read(build.rows("SELECT data FROM event ORDER BY position")) == [
+        (f" {texts[0]}",),
+        ('{"n":1}',),
+        (f" {texts[2]}",),
+        (f" {texts[3]}",),
+    ]
+    for found in await store.read(lambda tx: (tx.events.page("a", -1, 9), tx.events.feed(0, 9))):
+        assert [row.data for row in found] == texts
+    assert await store.read(lambda tx: (tx.events.at("a", 1).data, tx.events.by_id("evt_1").data)) == (texts[1],) * 2
+
+
 async def test_the_feed_is_in_commit_order_over_all_aggregates(store, build):
     for number in range(6):
         await store.write(build.append(f"evt_{number}", f"a{number % 2}"))
