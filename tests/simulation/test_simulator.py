@@ -130,7 +130,7 @@ def test_a_dead_owner_is_known_to_be_dead_at_once_or_when_its_lease_ends(place, 
     """EX-5, REC-1."""
     simulation = one_turn(place, deaths=deaths)
     simulation.agents = lambda: [Agent("main", model=scripted.ScriptedModel(lambda _: [scripted.Text("Hello")]))]
-    dead = simulation.live(ask, crash_at=8)
+    dead = simulation.live(ask, crash_at=6)
     life = simulation.live(ask)
     assert life.value == "succeeded"
     assert life.ended_ms - dead.ended_ms == pytest.approx(waited, abs=1_000)

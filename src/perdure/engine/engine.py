@@ -12,20 +12,22 @@ import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from perdure import agent as agents
 from perdure import clock as clocks
 from perdure import config, errors, ids, pricing
 from perdure.core import codec
+from perdure.core.answers import Receipt
 from perdure.engine import toolsets
 from perdure.engine.entropy import Pool
 from perdure.log import log as logs
 from perdure.log import projections
+from perdure.log.unit import Unit
 from perdure.models import catalogue
 from perdure.models import port as models
 from perdure.runner import coordinator, drain, sweep, turn
-from perdure.session import claims, context, deletion, history, interruption, owner
+from perdure.session import admission, claims, context, deletion, history, interruption, owner
 from perdure.store import sqlite
 from perdure.tools import function, processes
 
@@ -72,7 +74,7 @@ class Engine:
         self._opened = False
         self._leaving: int | None = None
         self._sweeping: asyncio.Task[None] | None = None
-        self._starting: set[asyncio.Task[str]] = set()
+        self._starting: set[asyncio.Future[Any]] = set()
 
     def _ready(self, one: agents.Agent) -> turn.Ready:
         if isinstance(one.model, str):
@@ -189,8 +191,62 @@ class Engine:
 
     def ring(self, session_id: str) -> None:
         """A session has stored intent to run: advisory, the sweep rings again if this is lost."""
-        if not self.idle:
+        if not (self.idle or self.claims.stopping):
             self.coordinator.wake(session_id)
+
+    async def admit(self, session_id: str, work: Callable[[Unit], admission.Admitted]) -> Receipt:
+        """Run a unit that may store a wish to run, and see that it comes true. Where the session is at rest and this process
+        may run it at once, the same commit takes the claim (EX-1).
+        """
+        busy = self.claims.stopping or self.claims.executing(session_id) or not self.coordinator.has_room()
+        if self.idle or busy:
+            return self._rung(session_id, await self.log.transact(work))
+        taking = self.claims.taking(session_id)
+
+        def and_take(unit: Unit) -> admission.Admitted:
+            taking.taken = claims.Taken()
+            admitted = work(unit)
+            if admitted.ring:
+                taking.run(unit)
+            return admitted
+
+        def committed(appended: object) -> None:
+            del appended
+            if held := taking.held():
+                self._hand(held)
+
+        under_way: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._begin(under_way)
+        try:
+            admitted = await self.log.transact(and_take, committed=committed)
+        finally:
+            under_way.set_result(None)
+        return admitted.receipt if taking.taken.attempt else self._rung(session_id, admitted)
+
+    def _rung(self, session_id: str, admitted: admission.Admitted) -> Receipt:
+        if admitted.ring:
+            self.ring(session_id)
+        return admitted.receipt
+
+    def _hand(self, held: claims.Held) -> None:
+        """Have a claim run that was just taken. Where a drain would not begin with it at once it is given back, for nobody
+        renews it; while stopping, `stop` lets go of it.
+        """
+        if self.claims.stopping or self.coordinator.free(held.session_id):
+            self.parts.handed[held.session_id] = held
+            self.ring(held.session_id)
+        else:
+            self._begin(asyncio.create_task(self._give_back(held)))
+
+    async def _give_back(self, held: claims.Held) -> None:
+        with contextlib.suppress(errors.ClaimLost, errors.StoreError):
+            await self.claims.release(held)
+        self.ring(held.session_id)
+
+    def _begin(self, future: asyncio.Future[Any]) -> None:
+        """Have `stop` wait for something that may leave a claim behind."""
+        self._starting.add(future)
+        future.add_done_callback(self._starting.discard)
 
     def sweep_soon(self) -> None:
         """Something changed that a sweep should see."""
@@ -214,7 +270,8 @@ class Engine:
         From the request on nothing is admitted; should this process die meanwhile, a sweep finishes.
         """
         await self.log.transact(lambda unit: deletion.request(unit, session_id))
-        self.coordinator.interrupt(session_id)
+        if self.claims.executing(session_id):  # a drain that has not begun finds the mark
+            self.coordinator.interrupt(session_id)
         deadline = self.world.clock.suspend_ms() + int(self.settings.grace_seconds * 1000)
         while self.world.clock.suspend_ms() < deadline:
             now = self.world.clock.now_ms()
@@ -229,8 +286,7 @@ class Engine:
         """Start a compaction; its message id once that is durable. Raises `SessionBusy`, `SessionNotFound`."""
         # A caller that goes away must not leave a claim behind that nobody runs.
         starting = asyncio.create_task(self._start_compaction(session_id))
-        self._starting.add(starting)
-        starting.add_done_callback(self._starting.discard)
+        self._begin(starting)
         return await asyncio.shield(starting)
 
     async def _start_compaction(self, session_id: str) -> str:

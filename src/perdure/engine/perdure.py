@@ -236,12 +236,7 @@ class Session:
             stored = tuple(part.store(unit, self.id) for part in given)
             return admission.admit(unit, self.id, message_id, messages.Prompt(stored), delivery, resume=resume)
 
-        return self._rung(await self._engine.log.transact(work))
-
-    def _rung(self, admitted: admission.Admitted) -> Receipt:
-        if admitted.ring:
-            self._engine.ring(self.id)
-        return admitted.receipt
+        return await self._engine.admit(self.id, work)
 
     async def receipt(self, message_id: str) -> Receipt:
         """What became of a prompt. Raises `InvalidId`, `PromptNotFound`, `SessionNotFound`, `SessionGone`."""
@@ -278,7 +273,7 @@ class Session:
     async def retry(self, message_id: str) -> Receipt:
         """Run a failed or interrupted prompt again. Raises `InvalidId`, `PromptNotFound`, `LifecycleConflict`."""
         ids.check_shape("Prompt id", message_id)
-        return self._rung(await self._engine.log.transact(lambda unit: admission.retry(unit, self.id, message_id)))
+        return await self._engine.admit(self.id, lambda unit: admission.retry(unit, self.id, message_id))
 
     async def resume(self) -> None:
         """Run whatever waits, a recovery that awaits a decision included."""

@@ -83,7 +83,7 @@ class Coordinator(Generic[K]):
     ) -> None:
         """Run at most `parallel` drains at once."""
         self._drain, self._failed = drain, failed
-        self._slots = asyncio.Semaphore(parallel)
+        self._parallel, self._slots = parallel, asyncio.Semaphore(parallel)
         self._entries: dict[K, _Entry[K]] = {}
         self._closed = False
 
@@ -94,6 +94,14 @@ class Coordinator(Generic[K]):
     def running(self) -> set[asyncio.Task[None]]:
         """The drains that run or wait to be settled; who waits for them finds them settled."""
         return {entry.task for entry in self._entries.values() if entry.task}
+
+    def has_room(self) -> bool:
+        """Whether a drain that starts now finds a slot without waiting."""
+        return not self._closed and len(self._entries) < self._parallel
+
+    def free(self, key: K) -> bool:
+        """Whether a ring now starts a drain of that key, and that has a slot at once."""
+        return key not in self._entries and self.has_room()
 
     def wake(self, key: K) -> None:
         """Ring: start a drain, or have the running one followed by another. Does nothing once closed."""

@@ -53,8 +53,8 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Outcome of an attempt to take the claim: the claim, or why not. `exhausted`: the budget was spent and that was
-    settled.
+    """Outcome of an attempt to take the claim: the claim, or why not. `exhausted`: the budget is spent, which is still to
+    be settled.
     """
 
     attempt: int = 0
@@ -63,6 +63,43 @@ class Taken:
     refused_by: str | None = None
     dead: bool = False
     exhausted: bool = False
+
+
+@dataclass(slots=True)
+class Taking:
+    """An attempt to take a session's claim, inside a unit that may do more and may run more than once: its last run
+    counts. `started` is when it began, on the suspend-counting clock.
+    """
+
+    claims: Claims
+    session_id: str
+    claim_id: str
+    started: int
+    taken: Taken = Taken()
+
+    def run(self, unit: Unit, *, forced: bool = False) -> Taken:
+        """Take the claim if something is eligible (or `forced`) and nobody has it; what came of it."""
+        self.taken = self.claims.take(unit, self.session_id, self.claim_id, forced=forced)
+        return self.taken
+
+    def held(self) -> Held | None:
+        """The claim, once the unit is committed; None where it was not taken."""
+        taken = self.taken
+        if not taken.attempt:
+            return None
+        claims, session = self.claims, taken.session
+        trusted = self.started + claims.lease_ms - claims.margin_ms
+        parked = session is not None and session.parked
+        return Held(
+            self.session_id,
+            claims.owner_id,
+            self.claim_id,
+            taken.attempt,
+            trusted,
+            taken.seq,
+            session,
+            parked=parked,
+        )
 
 
 class Claims:
@@ -105,30 +142,30 @@ class Claims:
 
     async def _acquire(self, session_id: str, *, forced: bool) -> Held | Literal[False] | None:
         """One try; False where there is nothing to take, None where another try may find something."""
-        claim_id = ids.mint("exe", self._entropy)
-        started = self._clock.suspend_ms()
-        outcomes: list[Taken] = []
+        taking = self.taking(session_id)
 
-        def work(unit: Unit) -> None:
-            outcomes.append(self._take(unit, session_id, claim_id, forced=forced))
+        def work(unit: Unit) -> Taken:
+            taken = taking.run(unit, forced=forced)
+            if taken.exhausted and taken.session:
+                exhaustion.give_up(unit, taken.session)
+            return taken
 
         try:
-            await self._log.transact(work)
+            taken = await self._log.transact(work)
         except asyncio.CancelledError:
-            if outcomes and outcomes[-1].attempt:
-                await self.release(Held(session_id, self.owner_id, claim_id, outcomes[-1].attempt, started))
+            if held := taking.held():
+                await self.release(held)
             raise
-        taken = outcomes[-1]
         if taken.refused_by:
             raise errors.ClaimRefused(session_id, taken.refused_by)
-        if not taken.attempt:
-            return None if taken.exhausted else False
-        trusted = started + self.lease_ms - self.margin_ms
-        session = taken.session
-        parked = session is not None and session.parked
-        return Held(session_id, self.owner_id, claim_id, taken.attempt, trusted, taken.seq, session, parked=parked)
+        return taking.held() or (None if taken.exhausted else False)
 
-    def _take(self, unit: Unit, session_id: str, claim_id: str, *, forced: bool) -> Taken:
+    def taking(self, session_id: str) -> Taking:
+        """An attempt that begins now."""
+        return Taking(self, session_id, ids.mint("exe", self._entropy), self._clock.suspend_ms())
+
+    def take(self, unit: Unit, session_id: str, claim_id: str, *, forced: bool) -> Taken:
+        """Take the claim under that id inside the caller's unit, counting the attempt (REC-6)."""
         tx = unit.tx
         claim = tx.claims.of_session(session_id)
         session = tx.sessions.get(session_id)
@@ -146,8 +183,7 @@ class Claims:
         if not eligible:
             return Taken()
         if session.wake_attempts >= 1 + exhaustion.budget_of(session, self.budget):
-            exhaustion.give_up(unit, session)
-            return Taken(exhausted=True)
+            return Taken(session=session, exhausted=True)
         tx.claims.insert(
             claim_id,
             session_id,

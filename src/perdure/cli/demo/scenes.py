@@ -70,6 +70,11 @@ def _open_step(left: Remains) -> bool:
     return left.claim is not None and left.claim.phase == "unknown" and left.claim.assistant_message_id is not None
 
 
+def _not_begun(left: Remains) -> bool:
+    """The claim, which the prompt's own commit took, and nothing more."""
+    return left.claim is not None and left.claim.phase == "safe" and len(left.pending) == 1 and not left.messages
+
+
 # -- a -----------------------------------------------------------------------------------------------------------------------
 
 
@@ -84,7 +89,7 @@ ADMITTED = Scene(
     rules=(script.Rule((script.Text("Order 3 is on its way.", size=6, delay_ms=10),), contains="order 3"),),
     gate=shop.WRITER_GATE,
     until=_at_once,
-    struck=lambda left: left.claim is None and len(left.pending) == 1 and not left.messages,
+    struck=_not_begun,
     told="A prompt was accepted: 202 and a receipt. The process dies before it has even begun.",
     notice=False,
 )
