@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.row import Row
+from perdure import ids
 from perdure.clock import SystemClock
 from perdure.core import codec, events, messages, projection
 from perdure.log import projections
@@ -93,7 +94,7 @@ def append(tx: port.Tx, session: str, turns: int) -> int:
     registry, builder, seq = codec.session_registry(), projection.Builder(), -1
     for fact in story(session, turns):
         seq = tx.events.next_seq(session)
-        event = events.Recorded(f"evt_{session}_{seq}", session, seq, BEGAN + seq, fact)
+        event = events.Recorded(ids.event_at(session, seq), session, seq, BEGAN + seq, fact)
         builder.apply(event)
         stored = EventRow(event.id, session, seq, registry.stored_type(fact), event.created, codec.dump(fact))
         tx.events.append(stored)

@@ -15,6 +15,7 @@ from pathlib import Path
 import apsw
 
 from bench.row import Row, interleave
+from perdure import ids
 from perdure.core import events
 from perdure.store import group_commit, port, statements
 from perdure.store.events import EventRow
@@ -26,7 +27,7 @@ WRITERS = (1, 50, 500)
 ROUNDS = 5
 SECONDS = 0.4
 DATA = '{"text":"' + "x" * 200 + '"}'
-FRESH = itertools.count()
+FRESH = itertools.count(1)
 
 
 def run() -> list[Row]:
@@ -62,7 +63,8 @@ def unit(number: int) -> group_commit.Work:
     def work(tx: port.Tx) -> int:
         assert tx.claims.fence(f"exe_{number}", "own")
         seq = tx.events.next_seq(f"ses_{number}")
-        tx.events.append(EventRow(f"evt_{next(FRESH)}", f"ses_{number}", seq, "t.1", 1, DATA, None, 0))
+        event_id = ids.event_at(f"ses_{number}", seq)
+        tx.events.append(EventRow(event_id, f"ses_{number}", seq, "t.1", 1, DATA), next(FRESH))
         return seq
 
     return work
@@ -95,15 +97,22 @@ def raw(path: Path, batch: int) -> float:
     for pragma, value in {"synchronous": "full", "foreign_keys": True, "recursive_triggers": True}.items():
         database.pragma(pragma, value)
     named = statements.load("sqlite")
-    fence, take, append = named.claim_fence.sql, named.sequence_next.sql, named.event_append.sql
+    fence, move, append = named.claim_fence.sql, named.sequence_move.sql, named.event_append.sql
+    new = {"seq": 0, "owner_id": None}
+    taken = [
+        [*database.execute(named.sequence_insert.sql, {**new, "aggregate_id": f"raw_{next(FRESH)}"}).fetchone(), 0]
+        for number in range(batch)
+    ]
     done, began = 0, time.perf_counter()
     while (took := time.perf_counter() - began) < SECONDS:
         database.execute("BEGIN IMMEDIATE")
         for number in range(batch):
             assert database.execute(fence, {"id": f"exe_{number}", "owner_id": "own"}).fetchone()
-            (seq,) = database.execute(take, {"aggregate_id": f"ses_{number}"}).fetchone()
-            row = {"id": f"evt_{next(FRESH)}", "aggregate_id": f"ses_{number}", "seq": seq, "type": "t.1"}
-            database.execute(append, {**row, "created": 1, "data": DATA, "metadata": None}).fetchone()
+            aggregate, before = taken[number]
+            taken[number][1] = seq = before + 1
+            database.execute(move, {"aggregate": aggregate, "before": before, "seq": seq})
+            row = {"id": None, "aggregate": aggregate, "seq": seq, "type": "t.1", "created": 1, "data": DATA}
+            database.execute(append, {**row, "metadata": None, "proof": next(FRESH)}).fetchone()
         database.execute("COMMIT")
         done += batch
     database.close()

@@ -28,7 +28,7 @@ the session and is then gone. Over HTTP both look like this, an ephemeral one wi
 
 ```json
 {
-  "id": "evt_4a7vi1t210gojvj133d10",
+  "id": "evt_first/0",
   "type": "session.created",
   "version": 1,
   "created": 1796058135833,

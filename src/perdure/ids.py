@@ -16,6 +16,7 @@ Entropy = Callable[[int], bytes]
 
 RESERVED = ("msg_recovered_", "msg_continue_", "msg_retry_", "evt_")
 _DIGITS = b"0123456789abcdefghijklmnopqrstuv" * 8
+_PLACE = re.compile(r"evt_(.*)/(0|[1-9][0-9]{0,17})\Z", re.DOTALL)
 _VALID = re.compile(r"[A-Za-z0-9._:@~+-]{1,200}\Z")
 
 
@@ -60,6 +61,17 @@ def continue_message(execution_id: str) -> str:
 def retry_message(message_id: str, n: int) -> str:
     """Id of the n-th retry input of a prompt (IN-12)."""
     return f"msg_retry_{message_id}_{n}"
+
+
+def event_at(aggregate_id: str, seq: int) -> str:
+    """Id of the event at that place, unless another was chosen (LOG-4)."""
+    return f"evt_{aggregate_id}/{seq}"
+
+
+def place_of(event_id: str) -> tuple[str, int] | None:
+    """The place whose event goes by that id unless it has another; None for an id that names no place."""
+    found = _PLACE.match(event_id)
+    return (found[1], int(found[2])) if found else None
 
 
 def recovered_event(execution_id: str) -> str:

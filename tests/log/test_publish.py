@@ -18,7 +18,7 @@ async def test_a_first_event_has_seq_0_and_comes_back_in_its_envelope_log_1(log,
     recorded = await log.publish(kit.Noted(text="hi"), metadata={"by": "me"})
     assert recorded.data == kit.Noted(text="hi")
     assert (recorded.aggregate_id, recorded.seq, recorded.created, recorded.metadata) == ("a", 0, 1_000, {"by": "me"})
-    assert recorded.id.startswith("evt_")
+    assert recorded.id == "evt_a/0"
     assert await kit.stored(log) == [
         (recorded.id, 0, "test.noted.1", 1_000, '{"thread":"a","text":"hi"}', '{"by":"me"}')
     ]

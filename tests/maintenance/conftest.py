@@ -154,11 +154,13 @@ class Kit:
 
     @staticmethod
     def dump(path):
-        """Every row of every table, but the commit order and the migrations' times."""
+        """Every row of every table, but the commit order, what proves a commit and the migrations' times."""
         connection = apsw.Connection(str(path))
         tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
         rows = {
-            name: sorted(map(repr, connection.execute(f"SELECT * FROM {name}")))
+            name: sorted(
+                repr(row[:-1] if name == "event" else row) for row in connection.execute(f"SELECT * FROM {name}")
+            )
             for name in tables
             if name not in {"schema_migration", "sqlite_sequence"}
         }

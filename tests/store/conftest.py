@@ -3,11 +3,13 @@
 import os
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
 
 import perdure
+from perdure import ids
 from perdure.core import events, messages
 from perdure.store.events import EventRow
 from perdure.testing.fault_vfs import FaultVFS
@@ -21,12 +23,13 @@ class Build:
         return EventRow(event_id, aggregate, seq, type, created, data, metadata, 0)
 
     @classmethod
-    def append(cls, event_id, aggregate="a", data="{}"):
+    def append(cls, event_id=None, aggregate="a", data="{}"):
         """A work that takes the next seq, appends, and answers the seq."""
 
         def work(tx):
             seq = tx.events.next_seq(aggregate)
-            tx.events.append(cls.event(event_id, aggregate, seq, data=data))
+            row = cls.event(event_id or ids.event_at(aggregate, seq), aggregate, seq, data=data)
+            tx.events.append(row, zlib.crc32(row.id.encode()))
             return seq
 
         return work

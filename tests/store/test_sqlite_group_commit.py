@@ -195,7 +195,7 @@ async def test_a_failed_commit_that_did_not_take_place_runs_again_log_12(store, 
     assert await store.read(build.ids) == [f"evt_{number}" for number in range(5)]
 
 
-async def test_a_failed_commit_that_did_take_place_is_told_by_its_event_id_log_12(store, gate, build):
+async def test_a_failed_commit_that_did_take_place_is_told_by_what_its_event_proves_log_12(store, gate, build):
     connections = []
 
     def breaking(tx):
@@ -238,6 +238,28 @@ async def test_another_process_s_event_of_the_same_id_proves_nothing_log_12(
     monkeypatch.setattr(sqlite_connection, "open_writer", after_the_other_process)
     await together(store, gate, works)
     assert "evt_2" in await store.read(build.ids)
+
+
+async def test_another_process_s_event_that_is_alike_in_everything_proves_nothing_log_12(
+    store, gate, disk, build, monkeypatch
+):
+    """An id by place, the time and what is said may all come again; the proof does not."""
+    genuine = sqlite_connection.open_writer
+
+    def after_the_other_process(place, *, create):
+        other = genuine(place, create=False)
+        other.execute(
+            "INSERT INTO event_sequence VALUES (1, 'a', 0, NULL);"
+            "INSERT INTO event (aggregate, seq, type, created, data, proof) VALUES (1, 0, 't.1', 1, ' {}', 7)"
+        )
+        other.close()
+        monkeypatch.undo()
+        return genuine(place, create=create)
+
+    disk.arm(Fault("sync", apsw.SQLITE_IOERR_FSYNC, on="wal", times=1))
+    monkeypatch.setattr(sqlite_connection, "open_writer", after_the_other_process)
+    assert await together(store, gate, [build.append(), build.append()]) == [1, 2]
+    assert await store.read(build.ids) == ["evt_a/0", "evt_a/1", "evt_a/2"]
 
 
 async def test_a_failed_commit_without_an_event_is_simply_run_again(store, gate, disk, build):

@@ -77,11 +77,11 @@ class Log:
         only followers hear of it. Raises what `work` raises, and the store's errors; then nothing of the unit is left
         and nobody was told.
         """
-        now, base_id = self.clock.now_ms(), ids.mint("evt", self._entropy)
+        now, proof = self.clock.now_ms(), int.from_bytes(self._entropy(6), "big") >> 1 or 1
         waits: list[asyncio.Future[None]] = []
 
         def run(tx: port.Tx) -> tuple[T, list[events.Recorded[Any]], list[str]]:
-            unit = Unit(tx, now, base_id, self.registry, self._projectors)
+            unit = Unit(tx, now, proof, self.registry, self._projectors)
             result = work(unit)
             return result, unit.finish(), unit.removed
 

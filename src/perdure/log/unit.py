@@ -1,8 +1,8 @@
 """One unit of work on the log: a transaction that facts can be appended to.
 
 Lives here: `Unit`, whose `append` numbers a fact, projects it and stores it (LOG-1), all on the caller's transaction.
-Not here: running units, announcing them (`log.py`). A unit may run again from the start; its ids and its time are fixed
-before the first run, so the second writes the very same facts.
+Not here: running units, announcing them (`log.py`). A unit may run again from the start; its time and its proof are
+fixed before the first run.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from perdure import ids
 from perdure.core import codec, events
 from perdure.store import events as rows
 from perdure.store import port
@@ -22,11 +23,13 @@ CommitHook = Callable[[port.Tx, int], None]
 
 @dataclass(slots=True)
 class Unit:
-    """A running unit of work: the transaction, its time (epoch ms) and the facts it has appended so far."""
+    """A running unit of work: the transaction, its time (epoch ms), what proves that it was committed, and the facts it has
+    appended so far.
+    """
 
     tx: port.Tx
     now: int
-    base_id: str
+    proof: int
     registry: codec.Registry
     projectors: Sequence[Projector]
     appended: list[events.Recorded[Any]] = field(default_factory=list[events.Recorded[Any]])
@@ -47,8 +50,8 @@ class Unit:
         """
         stored_type = self.registry.stored_type(payload)
         aggregate_id = codec.aggregate_of(payload)
-        chosen = event_id or self._fresh_id()
         seq = self.tx.events.next_seq(aggregate_id)
+        chosen = event_id or ids.event_at(aggregate_id, seq)
         latest: Any = self.registry.upcast(payload)
         recorded = events.Recorded(chosen, aggregate_id, seq, self.now, latest, metadata)
         text = codec.dump(payload)
@@ -70,7 +73,7 @@ class Unit:
         row = rows.EventRow(
             recorded.id, recorded.aggregate_id, recorded.seq, stored_type, recorded.created, data, metadata
         )
-        self.tx.events.append(row)
+        self.tx.events.append(row, None if self.appended else self.proof)
         self.appended.append(recorded)
         return recorded
 
@@ -89,6 +92,3 @@ class Unit:
         """Forget an aggregate's log; the last act of the unit that deletes it."""
         self.tx.events.remove(aggregate_id)
         self.removed.append(aggregate_id)
-
-    def _fresh_id(self) -> str:
-        return f"{self.base_id}{len(self.appended):x}"

@@ -61,7 +61,9 @@ def _copy_one(unit: Unit, registry: codec.Registry, row: EventRow, child_id: str
         payload = dataclasses.replace(payload, forked_from=origin)
     seq = unit.tx.events.next_seq(child_id)
     metadata = codec.load_object(row.metadata)
-    copied = events.Recorded(derive(child_id, row.id), child_id, seq, row.created, payload, metadata)
+    own = row.id != ids.event_at(row.aggregate_id, row.seq)
+    event_id = derive(child_id, row.id) if own else ids.event_at(child_id, seq)
+    copied = events.Recorded(event_id, child_id, seq, row.created, payload, metadata)
     unit.record(copied, codec.versioned(payload.__class__), codec.dump(payload), row.metadata)
 
 

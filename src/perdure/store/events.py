@@ -4,6 +4,9 @@ A sequence row is read when its aggregate first takes a number; what it says is 
 as no other connection commits and nothing is rolled back (`group_commit.py`). The statement that moves the row on names what
 it must say, so that the database stays the judge.
 
+An event that was given no id has one by its place, `evt_{aggregate}/{seq}`, and none is stored. An id that names another place
+than its event's is refused, so that no two events ever have the same, whichever comes first (LOG-4).
+
 A session's fact begins with the session's id, which its row tells by a number: from the second fact on, the text that is stored
 does without it. The first keeps it, so that a log names itself even where its sequence row is lost.
 """
@@ -13,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from perdure import errors
+from perdure import errors, ids
 from perdure.core import codec
 
 
@@ -33,8 +36,8 @@ class EventRow:
 
 KEPT = 1024
 
-Appended = tuple[str, int, int]
-"""What a unit's first event was stored as: id, commit position, time."""
+Appended = tuple[int, int]
+"""Where a unit's first event was stored: its commit position, and what proves that it is that very event."""
 
 
 def duplicate(known: EventRow) -> errors.InvalidDurableEvent:
@@ -46,20 +49,8 @@ def duplicate(known: EventRow) -> errors.InvalidDurableEvent:
 def event_row(columns: Any) -> EventRow:
     """An event from its row under its aggregate's name."""
     event_id, aggregate_id, seq, kind, created, data, metadata, position = columns
-    data = codec.with_session(data, aggregate_id)
+    event_id, data = event_id or ids.event_at(aggregate_id, seq), codec.with_session(data, aggregate_id)
     return EventRow(event_id, aggregate_id, seq, kind, created, data, metadata, position)
-
-
-def _columns(row: EventRow, aggregate: int) -> dict[str, Any]:
-    return {
-        "id": row.id,
-        "aggregate": aggregate,
-        "seq": row.seq,
-        "type": row.type,
-        "created": row.created,
-        "data": codec.without_session(row.data, row.aggregate_id) if row.seq else f" {row.data}",
-        "metadata": row.metadata,
-    }
 
 
 @dataclass(slots=True)
@@ -91,7 +82,7 @@ class Events:
 
     def begin(self) -> None:
         """A unit begins, whatever became of the one before."""
-        self._waiting: list[EventRow] = []
+        self._waiting: list[dict[str, Any]] = []
         self.taken: dict[str, Sequence] = {}
         self._numbers: dict[str, int] = {}
         self.positions: list[int] = []
@@ -105,17 +96,18 @@ class Events:
                 self._move(aggregate_id, one)
         if not self._waiting:
             return
-        rows, self._waiting = self._waiting, []
-        stored = self._q.event_append(self._c, (_columns(row, self._number(row.aggregate_id)) for row in rows))
-        if len(stored) < len(rows):
-            raise self._duplicate(rows)
+        waiting, self._waiting = self._waiting, []
+        stored = self._q.event_append(self._c, waiting)
+        if len(stored) < len(waiting):
+            raise self._duplicate(waiting)
         self.positions += [position for (position,) in stored]
-        self.appended = self.appended or (rows[0].id, self.positions[0], rows[0].created)
+        if proof := waiting[0]["proof"]:
+            self.appended = self.positions[0], proof
 
-    def _duplicate(self, rows: list[EventRow]) -> errors.InvalidDurableEvent:
+    def _duplicate(self, waiting: list[dict[str, Any]]) -> errors.InvalidDurableEvent:
         """Which of them was there before: it stands at another place than the one it was given."""
-        found = ((row, self.by_id(row.id)) for row in rows)
-        known = next(one for row, one in found if one and (one.aggregate_id, one.seq) != (row.aggregate_id, row.seq))
+        found = ((one, self.by_id(one["id"])) for one in waiting if one["id"])
+        known = next(at for one, at in found if at and (at.aggregate_id, at.seq) != (one["aggregate_id"], one["seq"]))
         return duplicate(known)
 
     def _move(self, aggregate_id: str, one: Sequence) -> None:
@@ -195,17 +187,43 @@ class Events:
         """Give the aggregate another replication owner."""
         self._q.sequence_own(self._c, aggregate_id=aggregate_id, owner_id=owner_id)
 
-    def append(self, row: EventRow) -> None:
-        """Append an event under a number taken or put before; its commit position comes into `positions` when it is stored."""
-        self._waiting.append(row)
+    def append(self, row: EventRow, proof: int | None = None) -> None:
+        """Append an event under a number taken or put before; its commit position comes into `positions` when it is stored.
+
+        The unit's first event comes with a `proof`, random and not 0. Raises `InvalidDurableEvent` for an id that names
+        another place.
+        """
+        chosen = None if row.id == ids.event_at(row.aggregate_id, row.seq) else row.id
+        if chosen and (place := ids.place_of(chosen)):
+            if known := self.by_id(chosen):
+                raise duplicate(known)
+            msg = f"Event id {chosen} is that of aggregate {place[0]} sequence {place[1]}"
+            raise errors.InvalidDurableEvent(msg)
+        self._waiting.append(
+            {
+                "id": chosen,
+                "aggregate_id": row.aggregate_id,
+                "aggregate": self._number(row.aggregate_id),
+                "seq": row.seq,
+                "type": row.type,
+                "created": row.created,
+                "data": codec.without_session(row.data, row.aggregate_id) if row.seq else f" {row.data}",
+                "metadata": row.metadata,
+                "proof": proof,
+            }
+        )
 
     def holds(self, appended: Appended) -> bool:
-        """Whether that very event is in the log: an id alone may be another process's, where it is derived."""
-        row = self.by_id(appended[0])
-        return row is not None and (row.position, row.created) == appended[1:]
+        """Whether that very event is in the log."""
+        position, proof = appended
+        return self._q.event_proof(self._c, position=position) == proof
 
     def by_id(self, event_id: str) -> EventRow | None:
         """The event of that id, wherever it is."""
+        place = ids.place_of(event_id)
+        if place:
+            found = self.at(*place)
+            return found if found and found.id == event_id else None
         self.flush()
         row = self._q.event_by_id(self._c, id=event_id)
         return event_row(row) if row else None

@@ -7,8 +7,8 @@ A unit that raises rolls back its own savepoint (the first of them the transacti
 for it may have judged by rows of members that have to run again. Where another process is in the way, all members run again
 until their deadline. Where the disk fails (a failed COMMIT, or a transaction that vanished under a unit), each member runs
 again, now by itself, so that one which fills the disk fails alone; a second failure is its own and reaches its caller. A COMMIT
-that raised may have happened: another connection is opened, and the ids of the members' first events tell. Units that append no
-event may run twice by the port's contract.
+that raised may have happened: another connection is opened, and looks for the members' first events, each of which carries a
+proof that no other event has. Units that append no event may run twice by the port's contract.
 """
 
 from __future__ import annotations

@@ -95,6 +95,31 @@ async def test_an_id_that_is_in_the_log_is_not_stored_twice_log_4(store, build):
     assert (await store.read(lambda tx: tx.events.by_id("evt_1"))).aggregate_id == "a"
 
 
+async def test_an_event_without_a_chosen_id_has_one_by_its_place_log_4(store, build):
+    for aggregate in ("a", "a", "a/0", "", "x\n"):
+        await store.write(build.append(None, aggregate))
+    named = ["evt_a/0", "evt_a/1", "evt_a/0/0", "evt_/0", "evt_x\n/0"]
+    assert await store.read(build.ids) == named
+    assert await store.read(build.rows("SELECT count(id) FROM event")) == [(0,)]
+    assert [(await store.read(lambda tx, one=one: tx.events.by_id(one))).id for one in named] == named
+    for nothing in ("evt_a/2", "evt_a/00", "evt_a/-0", "evt_a/", "evt_b/0", f"evt_a/{9**30}"):
+        assert await store.read(lambda tx, one=nothing: tx.events.by_id(one)) is None
+
+
+@pytest.mark.parametrize("place", ["evt_a/0", "evt_a/1", "evt_b/0"])
+async def test_no_two_events_have_one_id_whichever_comes_first_log_4(store, build, place):
+    """An id that names a place is that place's event's, stored already or not, or nobody's."""
+    await store.write(build.append())
+    with pytest.raises(errors.InvalidDurableEvent) as refused:
+        await store.write(build.append(place, "c"))
+    known = "Event evt_a/0 already exists at aggregate a sequence 0"
+    assert str(refused.value) == known if place == "evt_a/0" else place in str(refused.value)
+    assert await store.write(build.append("evt_a/1")) == 1, "its own place it may name"
+    assert await store.read(build.ids) == ["evt_a/0", "evt_a/1"]
+    await store.write(build.append("evt_mine"))
+    assert await store.read(lambda tx: tx.events.by_id("evt_a/2")) is None, "the event there has an id of its own"
+
+
 async def test_a_unit_knows_the_first_event_it_appended_and_no_other_units(store, build):
     def work(tx):
         build.append("evt_1")(tx)
@@ -103,9 +128,10 @@ async def test_a_unit_knows_the_first_event_it_appended_and_no_other_units(store
         return tx.events.appended
 
     first = await store.write(work)
-    assert first[0] == "evt_1"
+    assert first[0] == (await store.read(lambda tx: tx.events.by_id("evt_1"))).position
     assert await store.read(lambda tx: tx.events.holds(first))
-    assert not await store.read(lambda tx: tx.events.holds((*first[:2], first[2] + 1)))
+    assert not await store.read(lambda tx: tx.events.holds((first[0], first[1] + 1)))
+    assert not await store.read(lambda tx: tx.events.holds((first[0] + 1, first[1])))
     assert await store.write(lambda tx: tx.events.appended) is None
 
 

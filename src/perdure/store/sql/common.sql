@@ -30,15 +30,19 @@ DELETE FROM event_sequence WHERE aggregate_id = :aggregate_id RETURNING aggregat
 -- Aggregates in id order, after one.
 SELECT aggregate_id, seq FROM event_sequence WHERE aggregate_id > :after ORDER BY aggregate_id LIMIT :limit;
 
--- name: event_append(id, aggregate, seq, type, created, data, metadata)*!
+-- name: event_append(id, aggregate, seq, type, created, data, metadata, proof)*!
 -- Store events; each answers its commit position, or nothing where its id is in the log already.
-INSERT INTO event (id, aggregate, seq, type, created, data, metadata)
-VALUES (:id, :aggregate, :seq, :type, :created, :data, :metadata)
-ON CONFLICT (id) DO NOTHING
+INSERT INTO event (id, aggregate, seq, type, created, data, metadata, proof)
+VALUES (:id, :aggregate, :seq, :type, :created, :data, :metadata, :proof)
+ON CONFLICT (id) WHERE id IS NOT NULL DO NOTHING
 RETURNING position;
 
+-- name: event_proof(position)$
+-- What the event at that commit position proves, null for none.
+SELECT proof FROM event WHERE position = :position;
+
 -- name: event_by_id(id)^
--- One event wherever it is.
+-- The event of a chosen id, wherever it is.
 SELECT event.id, whole.aggregate_id, event.seq, type, created, data, metadata, position
 FROM event JOIN event_sequence AS whole USING (aggregate) WHERE event.id = :id;
 

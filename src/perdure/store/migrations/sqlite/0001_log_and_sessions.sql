@@ -10,17 +10,21 @@ CREATE TABLE event_sequence (
 );
 
 -- position: commit order over all aggregates; AUTOINCREMENT, so that a removed tail never lends its numbers again.
+-- id: null where none was chosen; aggregate and seq are the event's id then.
+-- proof: random, of a unit's first event; by it a writer knows a commit that it got no answer to.
 CREATE TABLE event (
     position     INTEGER PRIMARY KEY AUTOINCREMENT,
-    id           TEXT NOT NULL UNIQUE,
+    id           TEXT,
     aggregate    INTEGER NOT NULL,
     seq          INTEGER NOT NULL CHECK (seq >= 0),
     type         TEXT NOT NULL,
     created      INTEGER NOT NULL,
     data         TEXT NOT NULL,
     metadata     TEXT,
+    proof        INTEGER,
     UNIQUE (aggregate, seq)
 );
+CREATE UNIQUE INDEX event_chosen_id ON event (id) WHERE id IS NOT NULL;
 
 -- Whether an interrupt was asked for is looked up for every session that waits, however long its log is.
 CREATE INDEX event_interrupts ON event (aggregate, seq) WHERE type = 'session.execution.interrupt_requested.1';
