@@ -183,6 +183,7 @@ class Engine:
             with contextlib.suppress(errors.ClaimLost, errors.StoreError):
                 await self.claims.expire(held)
         await self._toolsets.stop()
+        self.claims.close()
         self.log.close()
         await self.models.close()
         await self.store.close()

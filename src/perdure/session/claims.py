@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
@@ -19,7 +20,7 @@ from perdure import errors, ids
 from perdure.core import events, inbox, lifecycle
 from perdure.log.log import Log
 from perdure.log.unit import Unit
-from perdure.session import exhaustion, owner, promotion, sessions
+from perdure.session import exhaustion, keeping, owner, promotion, sessions
 from perdure.store import claims as rows
 from perdure.store import port
 from perdure.store.sessions import SessionRow
@@ -117,6 +118,7 @@ class Claims:
         self.losses = 0
         self._log, self._clock, self._entropy = log, clock, entropy
         self._kept: dict[str, Held] = {}
+        self._keeper = keeping.Keeper(clock, self._renew)
 
     def executing(self, session_id: str) -> str | None:
         """The execution of a session that runs in this process now."""
@@ -280,7 +282,7 @@ class Claims:
         body = asyncio.current_task()
         assert body is not None  # noqa: S101, an async context manager always runs in a task
         self._kept[held.session_id] = held
-        renewing = asyncio.create_task(self._renew(held, body))
+        kept = self._keeper.keep((held, body), self._due(held, self._clock.suspend_ms()))
         try:
             yield
         except asyncio.CancelledError:
@@ -289,16 +291,23 @@ class Claims:
             raise
         finally:
             self._kept.pop(held.session_id, None)
-            renewing.cancel()
-            await asyncio.gather(renewing, return_exceptions=True)
+            await self._keeper.drop(kept)
 
-    async def _renew(self, held: Held, body: asyncio.Task[None]) -> None:
-        while held.open:
-            await self._clock.sleep_ms(min(self.lease_ms / 3, max(held.trusted_until - self._clock.suspend_ms(), 1)))
-            started = self._clock.suspend_ms()
-            if held.open and (started >= held.trusted_until or not await self._renew_once(held, started)) and held.open:
-                self._lose(held)
-                body.cancel()
+    def close(self) -> None:
+        """Nothing is kept any more."""
+        self._keeper.close()
+
+    def _due(self, held: Held, since: int) -> float:
+        """When to renew what was good at `since`: at a third of the lease, or when trust in it ends."""
+        return min(since + self.lease_ms / 3, held.trusted_until)
+
+    async def _renew(self, lease: tuple[Held, asyncio.Task[Any]]) -> float:
+        held, body = lease
+        started = self._clock.suspend_ms()
+        if held.open and (started >= held.trusted_until or not await self._renew_once(held, started)) and held.open:
+            self._lose(held)
+            body.cancel()
+        return self._due(held, started) if held.open else math.inf
 
     async def _renew_once(self, held: Held, started: int) -> bool:
         execution_id = held.execution_id
