@@ -17,7 +17,7 @@ from perdure import errors, telemetry
 from perdure.core import compaction, events, inbox, messages, request, transcript
 from perdure.log.unit import Unit
 from perdure.runner import endings, loops, retry, spending, step
-from perdure.runner.turn import Approved, Parts, Turn, append_all, choose_agent
+from perdure.runner.turn import Approved, Parts, Turn, choose_agent
 from perdure.session import claims, context, promotion, sessions
 from perdure.store import claims as rows
 from perdure.store.sessions import SessionRow
@@ -204,7 +204,7 @@ async def _start_next(turn: Turn, following: Turn, facts: Sequence[Any]) -> Sess
         session = sessions.get(unit.tx, turn.session_id)
         if _settings(session) != _settings(following.session):
             return session
-        append_all(unit, facts)
+        turn.append(unit, facts)
         following.baseline = context.settle(unit, turn.session_id, seen, note_id)
         choice = inbox.choose(promotion.waiting(unit.tx, turn.session_id, unit.now), turn_open=True)
         if promotion.promote(unit, turn.session_id, choice).ids:
@@ -283,7 +283,7 @@ async def _retry(turn: Turn, failed: step.Failed, wait: int) -> Turn | None:
 
     def schedule(unit: Unit, claim: rows.ClaimRow) -> None:
         claims.move(unit, claim, "wait", turn.message_id)
-        append_all(unit, used)
+        turn.append(unit, used)
         unit.append(
             events.RetryScheduled(
                 session_id=turn.session_id,
@@ -325,10 +325,10 @@ async def _start_again(turn: Turn, failed: step.Failed, used: Sequence[events.Us
 
     def work(unit: Unit, claim: rows.ClaimRow) -> bool:
         ending.stay()
-        append_all(unit, used)
+        turn.append(unit, used)
         turn.session = sessions.get(unit.tx, turn.session_id)
         if spending.reached(unit, turn):
-            append_all(unit, failed.facts)
+            turn.append(unit, failed.facts)
         return start_or_end(unit, claim, turn, ending)
 
     return turn if await turn.commit(work, durable=ending.take_effect) else None
@@ -339,7 +339,7 @@ async def _after_break(turn: Turn, failed: step.Failed, wait: int) -> Turn | Non
     note = events.SyntheticAdded(session_id=turn.session_id, message_id=turn.parts.mint("msg"), text=GO_ON)
 
     def work(unit: Unit, claim: rows.ClaimRow) -> None:
-        append_all(unit, (*failed.facts, note))
+        turn.append(unit, (*failed.facts, note))
         claims.move(unit, claim, "settle", None)
 
     await turn.commit(work)

@@ -16,7 +16,7 @@ from perdure import errors
 from perdure.core import events, fold, messages
 from perdure.log.unit import Unit
 from perdure.runner import spending
-from perdure.runner.turn import Parts, Turn, append_all
+from perdure.runner.turn import Parts, Turn
 from perdure.session import claims, promotion, recovery
 from perdure.store import claims as rows
 
@@ -72,7 +72,7 @@ async def end(turn: Turn, facts: Sequence[Any], failure: messages.Failure | None
     ending = Ending(turn.held, turn.parts.claims.next_id())
 
     def work(unit: Unit, claim: rows.ClaimRow) -> None:
-        append_all(unit, facts)
+        turn.append(unit, facts)
         end_turn(unit, claim, ending, failure)
 
     await turn.commit(work, durable=ending.take_effect)
@@ -83,7 +83,7 @@ async def park(turn: Turn, facts: Sequence[Any], calls: Sequence[str]) -> None:
     ending = Ending(turn.held, "")
 
     def work(unit: Unit, claim: rows.ClaimRow) -> bool:
-        append_all(unit, facts)
+        turn.append(unit, facts)
         parked = events.ExecutionParked(session_id=turn.session_id, execution_id=claim.id, waiting=tuple(calls))
         unit.append(parked)
         claims.let_go(unit.tx, claim)
@@ -108,7 +108,8 @@ async def end_interrupted(parts: Parts, held: claims.Held, turn: Turn | None) ->
             _settle_unstarted(unit, claim, ending)
             return
         owed = turn is not None and claim.assistant_message_id == turn.message_id
-        append_all(unit, facts if owed else ())
+        if turn and owed:
+            turn.append(unit, facts)
         left = recovery.open_request(unit, claim)
         if left.current:
             step_interrupted = events.StepInterrupted(
@@ -182,7 +183,8 @@ async def _end_failed(
             _fail_unstarted(unit, claim, ending, failure)
             return
         owed_here = turn is not None and claim.assistant_message_id == turn.message_id
-        append_all(unit, owed if owed_here else ())
+        if turn and owed_here:
+            turn.append(unit, owed)
         left = recovery.open_request(unit, claim)
         used = turn.publisher.finish if owed_here and turn and turn.publisher else None
         recovery.record_usage(unit, left, "step.failed", used and used.tokens, turn and spending.cost(turn, used))

@@ -92,8 +92,9 @@ class Turn:
     whose settings that step goes by.
 
     `step` counts steps since the last promotion, `attempt` attempts of the current step; `spent` is what the turn used
-    before the current step, `began` when it began (epoch ms). `resumed` are the calls to run where the step waited for
-    approvals; `unknown` the session's calls of unknown outcome, once they were looked up.
+    before the current step, `began` when it began (epoch ms); `drafted`: the current step has had drafts. `resumed` are the
+    calls to run where the step waited for approvals; `unknown` the session's calls of unknown outcome, once they were
+    looked up.
     """
 
     parts: Parts
@@ -112,6 +113,7 @@ class Turn:
     compaction_id: str | None = None
     overflowed: bool = False
     publisher: Publisher | None = None
+    drafted: bool = False
     resumed: tuple[Approved, ...] | None = None
     unknown: frozenset[str] | None = None
 
@@ -165,26 +167,28 @@ class Turn:
         def work(unit: Unit, claim: rows.ClaimRow) -> None:
             if claim.assistant_message_id != self.message_id:
                 return  # the commit that ended this step went through while its drain was being cancelled
-            append_all(unit, facts)
+            self.append(unit, facts)
             for draft in drafts:
                 unit.tx.context.put_draft(self.session_id, draft)
 
+        self.drafted = self.drafted or bool(drafts)
         await self.commit(work, durable=durable)
+
+    def append(self, unit: Unit, facts: Sequence[Any]) -> None:
+        """Append facts of the current step in order; a part that ends takes its draft along (PUB-3)."""
+        for fact in facts:
+            unit.append(fact)
+            if not self.drafted:
+                continue
+            if isinstance(fact, events.TextEnded):
+                unit.tx.context.delete_draft(fact.session_id, fact.assistant_message_id, "text", fact.text_id)
+            elif isinstance(fact, events.ReasoningEnded):
+                unit.tx.context.delete_draft(fact.session_id, fact.assistant_message_id, "reasoning", fact.reasoning_id)
 
     def announce(self, signal: Any) -> None:
         """Announce an ephemeral signal (the publisher's `Sink`), unless another owner may be at work by now (EX-3)."""
         if self.parts.claims.trusts(self.held):
             self.parts.log.signal_nowait(signal)
-
-
-def append_all(unit: Unit, facts: Sequence[Any]) -> None:
-    """Append facts in order; a part that ends takes its draft along (PUB-3)."""
-    for fact in facts:
-        unit.append(fact)
-        if isinstance(fact, events.TextEnded):
-            unit.tx.context.delete_draft(fact.session_id, fact.assistant_message_id, "text", fact.text_id)
-        elif isinstance(fact, events.ReasoningEnded):
-            unit.tx.context.delete_draft(fact.session_id, fact.assistant_message_id, "reasoning", fact.reasoning_id)
 
 
 def choose_agent(parts: Parts, agent_name: str, model_name: str | None) -> tuple[Ready, models.Model, str]:

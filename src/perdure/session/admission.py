@@ -54,21 +54,21 @@ def admit(
         if not same:
             raise errors.PromptConflict(session_id, message_id)
         return _again(unit, session, row, resume=resume)
-    if tx.messages.owner(message_id) is not None:
-        raise errors.PromptConflict(session_id, message_id)
     holding.leave(unit, session)
     if resume and claim is None:
         quiet(tx, session)
-    unit.append(
-        events.PromptAdmitted(
-            session_id=session_id,
-            message_id=message_id,
-            kind="user",
-            prompt=prompt,
-            delivery=delivery,
-            request_execution=resume,
-        )
+    admitted = events.PromptAdmitted(
+        session_id=session_id,
+        message_id=message_id,
+        kind="user",
+        prompt=prompt,
+        delivery=delivery,
+        request_execution=resume,
     )
+    try:
+        unit.append(admitted)
+    except errors.LifecycleConflict:  # another kind of message has that id
+        raise errors.PromptConflict(session_id, message_id) from None
     return Admitted(receipt_of(tx, session_id, message_id), resume)
 
 
