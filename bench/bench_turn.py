@@ -5,13 +5,12 @@ in its session; sessions run side by side. The last row asks whether turn 500 of
 """
 
 import asyncio
-import gc
 import statistics
 import tempfile
 import time
 from pathlib import Path
 
-from bench import words
+from bench import collector, words
 from bench.row import Row
 from perdure import Agent, Perdure, tool
 from perdure.core import request
@@ -69,8 +68,7 @@ async def side_by_side(count: int, turns: int) -> list[Row]:
     with tempfile.TemporaryDirectory(dir=PLACE) as folder:
         async with engine(folder, counter) as app:
             await turn(await app.sessions.create(), 0)  # which prepares the statements
-            gc.collect()
-            gc.freeze()  # as `perdure serve` does
+            collector.settle()
             sessions = [await app.sessions.create() for _ in range(count)]
             counter.commits = 0
             began, cpu = time.perf_counter(), time.process_time()
@@ -101,8 +99,7 @@ async def one_long_session() -> list[Row]:
     with tempfile.TemporaryDirectory(dir=PLACE) as folder:
         async with engine(folder, Counter()) as app:
             old, young = await app.sessions.create(), await app.sessions.create()
-            gc.collect()
-            gc.freeze()
+            collector.settle()
             for number in range(490):
                 await turn(old, number)
             for number in range(5):

@@ -7,7 +7,6 @@ peers' environments hold nothing of ours, so the standard library must do here.
 
 import argparse
 import asyncio
-import gc
 import json
 import statistics
 import tempfile
@@ -16,6 +15,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from bench import collector
 
 PLACE = Path(__file__).resolve().parent.parent.parent / ".bench"
 
@@ -48,8 +49,7 @@ async def measure(side: Side, case: Case) -> Took:
     with tempfile.TemporaryDirectory(dir=PLACE) as folder:
         async with side(Path(folder)) as begin:
             await (await begin("warm"))(0)
-            gc.collect()  # what the imports made stays for good, and is looked through no more: every side does so
-            gc.freeze()
+            collector.settle()
             turns = [await begin(f"session-{number}") for number in range(case.sessions)]
             began, cpu = time.perf_counter(), time.process_time()
             each = await asyncio.gather(*(in_a_row(turn, case.turns) for turn in turns))
