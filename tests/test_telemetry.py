@@ -93,6 +93,14 @@ async def test_no_span_says_what_was_said(spans, engine):
     assert sorted(failed) == ["auth", "tool_error"]
 
 
+@pytest.mark.parametrize("about", [telemetry.chat, telemetry.tool])
+def test_a_span_that_an_error_ends_says_which(spans, about):
+    with pytest.raises(TimeoutError, match="the secret"), about("s", "a", "b"):
+        raise TimeoutError("the secret")
+    [span] = spans()
+    assert span.attributes[telemetry.ERROR] == "TimeoutError"
+
+
 async def test_a_turn_that_goes_on_after_its_owner_is_gone_links_to_the_dead_ones_span(spans, engine):
     gate = scripted.Gate()
     async with engine([[scripted.Text("Half"), scripted.Hang(gate)]], grace_seconds=0) as app:

@@ -9,8 +9,8 @@ The attributes are those of the GenAI conventions, spelled out here, since every
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Generator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from opentelemetry import context, trace
@@ -46,10 +46,10 @@ _TURN = context.create_key("perdure-turn")
 class Span:
     """A span, and what may be said of it."""
 
-    def __init__(self, span: trace.Span) -> None:
-        """Wrap it."""
+    def __init__(self, span: trace.Span, *, opened: bool = True) -> None:
+        """Wrap it; one that is never opened leaves no trace."""
         self._span = span
-        self.opened = False
+        self._opened = opened
 
     @property
     def recording(self) -> bool:
@@ -58,7 +58,7 @@ class Span:
 
     def open_turn(self, agent: str, model: str, execution_id: str) -> None:
         """A turn that came about; one that did not leaves no span."""
-        self.opened = True
+        self._opened = True
         self._span.update_name(f"invoke_agent {agent}")
         self._span.set_attributes({AGENT: agent, MODEL: model, EXECUTION: execution_id})
 
@@ -85,6 +85,11 @@ class Span:
         self._span.set_status(trace.StatusCode.ERROR)
         self._span.set_attribute(ERROR, error if isinstance(error, str) else _kind(error))
 
+    def end(self) -> None:
+        """It is over."""
+        if self._opened:
+            self._span.end()
+
 
 def _kind(error: BaseException) -> str:
     if isinstance(error, errors.ModelError):
@@ -92,53 +97,35 @@ def _kind(error: BaseException) -> str:
     return error.type if isinstance(error, errors.PerdureError) else type(error).__name__
 
 
-@contextmanager
-def turn(session_id: str) -> Generator[Span, None, None]:
+def turn(session_id: str) -> AbstractContextManager[Span]:
     """The span of a turn that is about to be opened; calls made inside are its children."""
     span = _tracer.start_span(
         "invoke_agent", context.Context(), attributes={OPERATION: "invoke_agent", CONVERSATION: session_id}
     )
-    with _current(span, {_TURN: span}) as made:
-        try:
-            yield made
-        finally:
-            if made.opened:
-                span.end()
+    return _current(span, context.set_value(_TURN, span), opened=False)
 
 
-@contextmanager
-def chat(session_id: str, provider: str, model: str) -> Generator[Span, None, None]:
+def chat(session_id: str, provider: str, model: str) -> AbstractContextManager[Span]:
     """The span of one request to a provider."""
     about = {OPERATION: "chat", CONVERSATION: session_id, PROVIDER: provider, MODEL: model}
-    span = _tracer.start_span(f"chat {model}", kind=trace.SpanKind.CLIENT, attributes=about)
-    with _current(span, {}) as made:
-        try:
-            yield made
-        finally:
-            span.end()
+    return _current(_tracer.start_span(f"chat {model}", kind=trace.SpanKind.CLIENT, attributes=about))
 
 
-@contextmanager
-def tool(session_id: str, name: str, call_id: str) -> Generator[Span, None, None]:
+def tool(session_id: str, name: str, call_id: str) -> AbstractContextManager[Span]:
     """The span of one tool call: the turn's child, though it may start while the model still speaks."""
     about = {OPERATION: "execute_tool", CONVERSATION: session_id, TOOL: name, CALL: call_id}
     turn_span = context.get_value(_TURN)
     parent = trace.set_span_in_context(turn_span) if isinstance(turn_span, trace.Span) else None
-    span = _tracer.start_span(f"execute_tool {name}", parent, attributes=about)
-    with _current(span, {}) as made:
-        try:
-            yield made
-        finally:
-            span.end()
+    return _current(_tracer.start_span(f"execute_tool {name}", parent, attributes=about))
 
 
 @contextmanager
-def _current(span: trace.Span, more: Mapping[str, object]) -> Generator[Span, None, None]:
-    """Make a span the current one for a block, and tell it of an error that leaves the block."""
-    inside = trace.set_span_in_context(span)
-    for key, value in more.items():
-        inside = context.set_value(key, value, inside)
-    token, made = context.attach(inside), Span(span)
+def _current(
+    span: trace.Span, around: context.Context | None = None, *, opened: bool = True
+) -> Generator[Span, None, None]:
+    """Make a span the current one for a block, tell it of an error that leaves the block, and end it."""
+    made = Span(span, opened=opened)
+    token = context.attach(trace.set_span_in_context(span, around))
     try:
         yield made
     except BaseException as error:
@@ -146,6 +133,7 @@ def _current(span: trace.Span, more: Mapping[str, object]) -> Generator[Span, No
         raise
     finally:
         context.detach(token)
+        made.end()
 
 
 def traceparent() -> dict[str, Any] | None:
