@@ -58,7 +58,9 @@ async def _run_turn(period: Period) -> None:
             span.follow(before)
         while turn:
             again = compaction.auto(turn) if turn.compaction_id else _after(turn, await step.run(turn))
+            over = turn
             turn = period.turn = await again
+            over.publisher = None  # it knows the turn too: what goes round in a circle waits for the garbage collector
 
 
 async def _after(turn: Turn, outcome: step.Outcome) -> Turn | None:

@@ -73,6 +73,7 @@ async def run(turn: Turn) -> Outcome:
     finally:
         step.publisher.stop_announcing()
         turn.parts.live.pop(turn.session_id, None)
+        del step.publisher  # it knows the step too: what goes round in a circle waits for the garbage collector
 
 
 async def _unwrapped(step: _Step) -> Outcome:
