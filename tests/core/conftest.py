@@ -162,15 +162,19 @@ class Desk:
         return self.run(self.store.read(lambda tx: read(tx, session_id)))
 
 
-TABLES = {"session": "id", "session_message": "session_id", "session_part": "session_id", "session_input": "session_id"}
+MESSAGE = "SELECT id, session_id, type, seq, time_created, data FROM session_message WHERE session_id = ?"
+PART = """SELECT m.id, ordinal, kind, part_id, open, p.data, held_by
+          FROM session_message m JOIN session_part p ON p.message = m.number WHERE session_id = ?"""
+TABLES = {"session": "id", "session_input": "session_id"}
 TABLES |= {"session_approval": "session_id", "session_recovery": "session_id", "tombstone": "session_id"}
 
 
 def stored(tx, session_id):
-    def table(name, column):
-        return tx.events._c.execute(f"SELECT * FROM {name} WHERE {column} = ?", (session_id,)).fetchall()
+    def found(statement):
+        return sorted(map(repr, tx.events._c.execute(statement, (session_id,)).fetchall()))
 
-    return {name: sorted(map(repr, table(name, column))) for name, column in TABLES.items()}
+    rows = {name: found(f"SELECT * FROM {name} WHERE {column} = ?") for name, column in TABLES.items()}
+    return {**rows, "session_message": found(MESSAGE), "session_part": found(PART)}
 
 
 def read(tx, session_id):

@@ -243,3 +243,46 @@ def test_what_json_cannot_hold_is_the_callers_error_sec_2(make):
 def test_session_facts_are_all_in_the_registry_log_11():
     assert isinstance(events.Fact, types.UnionType)
     assert set(codec.session_registry()) >= set(typing.get_args(events.Fact))
+
+
+AT = messages.MessageTime(7, 9)
+PARTS = (
+    messages.TextPart('t"\\', "said", ended=True),
+    messages.ReasoningPart("é", "thought", {"x": {}}, ended=True),
+    messages.ToolPart("c\n\u2028", "go", messages.Pending('{"a'), messages.PartTime(7), "read", provider_executed=True),
+    messages.ToolPart("c", "go", messages.Completed({"effect": "write"}, None, ()), messages.PartTime(7, 8, 9)),
+)
+HEADS = (
+    messages.User("m", 3, messages.MessageTime(7), messages.text_prompt("hi"), "steer"),
+    messages.Assistant('m"', 3, AT, "main", "scripted:x"),
+    messages.Assistant("m", 3, messages.MessageTime(7), "main", "scripted:x"),
+    messages.Synthetic("m", 3, messages.MessageTime(7), "go on"),
+    messages.Compaction("m", 3, AT, "auto"),
+)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_s_row_leaves_out_its_id_and_what_most_calls_are_db(part):
+    kind, part_id = messages.part_key(part)
+    row = codec.dump_part_row(part)
+    assert not {"id", "call_id"} & set(codec.load_object(row))
+    assert ("effect" in codec.load_object(row)) == (part is PARTS[2])
+    assert codec.load_part_row("s", "m", kind, part_id, row) == part
+
+
+@pytest.mark.parametrize("message", HEADS)
+def test_a_message_s_row_leaves_out_what_stands_in_columns_db(message):
+    kind, row = codec.message_type(message), codec.dump_message_row(message)
+    held = codec.load_object(row)
+    assert not {"id", "seq", "parts"} & set(held)
+    assert held["time"] == ({"completed": 9} if message.time == AT else {})
+    assert codec.load_message_row("s", message.id, kind, row, seq=3, created=7) == message
+
+
+@pytest.mark.parametrize("damaged", ["", "{}", "[]", '{"text"', '{"time":[]}', '{"id":"x","time":{}}', "{,}"])
+def test_a_row_that_is_none_never_reads_as_empty_msg_8(damaged):
+    for kind in ("text", "tool"):
+        with pytest.raises(errors.MessageUndecodable, match="m of session s"):
+            codec.load_part_row("s", "m", kind, "p", damaged)
+    with pytest.raises(errors.MessageUndecodable, match="m of session s"):
+        codec.load_message_row("s", "m", "synthetic", damaged, seq=3, created=7)

@@ -154,13 +154,19 @@ class Kit:
 
     @staticmethod
     def dump(path):
-        """Every row of every table, but the commit order, what proves a commit and the migrations' times."""
+        """Every row of every table, but the commit order, what proves a commit, the numbers of messages and the migrations'
+        times.
+        """
         connection = apsw.Connection(str(path))
         tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+        of = "(SELECT id FROM session_message WHERE number = message)"
+        shown = {
+            "event": "id, aggregate, seq, type, created, data, metadata",
+            "session_message": "id, session_id, type, seq, time_created, data",
+            "session_part": f"{of}, ordinal, kind, part_id, open, data, held_by",
+        }
         rows = {
-            name: sorted(
-                repr(row[:-1] if name == "event" else row) for row in connection.execute(f"SELECT * FROM {name}")
-            )
+            name: sorted(map(repr, connection.execute(f"SELECT {shown.get(name, '*')} FROM {name}")))
             for name in tables
             if name not in {"schema_migration", "sqlite_sequence"}
         }

@@ -58,6 +58,7 @@ async def test_damage_to_the_log_is_found_in_its_aggregate_alone_log_11(database
     assert await problems(database, "s2") == []
 
 
+OF_A1 = "message = (SELECT number FROM session_message WHERE id = 's1_msg_a1')"
 ROW_DAMAGE = [
     ("UPDATE session SET title = 'x' WHERE id = 's1'", "session: title is 'x'"),
     ("UPDATE session SET cost = cost + 1 WHERE id = 's1'", "session: usage"),
@@ -69,17 +70,21 @@ ROW_DAMAGE = [
     ("UPDATE session_recovery SET phase = 'ready' WHERE session_id = 's1'", "phase is 'ready'"),
     ("DELETE FROM session_recovery WHERE session_id = 's1'", "recovery s1_exe_2: missing"),
     ("DELETE FROM session_message WHERE id = 's1_msg_y'", "message s1_msg_y: missing"),
-    ("DELETE FROM session_part WHERE message_id = 's1_msg_a1' AND kind = 'text'", "message s1_msg_a1: parts"),
+    ("UPDATE session_message SET time_created = 7 WHERE id = 's1_msg_y'", "message s1_msg_y: time is "),
+    (f"DELETE FROM session_part WHERE {OF_A1} AND kind = 'text'", "message s1_msg_a1: parts"),
     ("UPDATE session_message SET data = '{' WHERE id = 's1_msg_1'", "s1_msg_1 of session s1 cannot be decoded"),
     ("UPDATE session_message SET data = replace(data, 'go on', 'stop') WHERE id = 's1_msg_y'", "text is 'stop'"),
-    ("UPDATE session_part SET data = '{}' WHERE message_id = 's1_msg_a1'", "s1_msg_a1 of session s1 cannot be decoded"),
+    (f"UPDATE session_part SET data = '{{}}' WHERE {OF_A1}", "s1_msg_a1 of session s1 cannot be decoded"),
     (
-        """INSERT INTO session_message SELECT 'extra', session_id, type, 9999, 1,
-                  json_set(data, '$.id', 'extra', '$.seq', 9999) FROM session_message WHERE id = 's1_msg_y'""",
+        """INSERT INTO session_message SELECT 99, 'extra', session_id, type, 9999, 1, data
+                  FROM session_message WHERE id = 's1_msg_y'""",
         "message extra: the log knows none",
     ),
-    ("UPDATE session_part SET held_by = 9 WHERE message_id = 's1_msg_a6'", "s1_msg_a6 of session s1 cannot be decoded"),
-    ("UPDATE session_message SET seq = 9999 WHERE id = 's1_msg_y'", "its columns and its data name different messages"),
+    (
+        f"UPDATE session_part SET held_by = 9 WHERE {OF_A1.replace('a1', 'a6')}",
+        "s1_msg_a6 of session s1 cannot be decoded",
+    ),
+    ("UPDATE session_message SET seq = 9999 WHERE id = 's1_msg_y'", "message s1_msg_y: seq is 9999, the log says"),
 ]
 
 

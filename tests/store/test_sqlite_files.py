@@ -1,6 +1,7 @@
 """Several users of one file, and what becomes of its WAL (DB-1, DB-2)."""
 
 import asyncio
+import collections
 
 import apsw
 import pytest
@@ -233,3 +234,22 @@ async def test_insert_or_replace_is_no_way_around_append_only_log_9(pair, build)
         with pytest.raises(Exception, match="append-only"):
             await store.write(build.sql(text))
     assert await store.read(build.ids) == ["evt_1"]
+
+
+async def test_no_statement_on_events_messages_and_parts_reads_them_all_db(tmp_path, build):
+    """Whatever is asked while a session runs; checking and mending may."""
+    store = await SqliteStore.open(tmp_path / "log.db")
+
+    def work(tx):
+        found = {}
+        for name in tx.events._q.available_queries:
+            sql = getattr(getattr(tx.events._q, name), "sql", None)
+            if name.startswith(("event_", "sequence_", "message_", "part_")) and not name.endswith("_cursor"):
+                plans = tx.events._c.execute(f"EXPLAIN QUERY PLAN {sql}", collections.defaultdict(lambda: 1)).fetchall()
+                found[name] = [plan[-1] for plan in plans if plan[-1].startswith(("SCAN ", "USE TEMP"))]
+        return found
+
+    found = await store.write(work)
+    assert len(found) > 20
+    assert {name: plans for name, plans in found.items() if plans} == {"event_last_position": ["SCAN sqlite_sequence"]}
+    await store.close()

@@ -47,6 +47,7 @@ async def _rebuild(path: Path, sessions: Sequence[str], *, as_json: bool) -> int
     failed: dict[str, str] = {}
     with upkeep.progress("rebuild") as advance:
         async with opening.log(path) as log:
+            await rebuild.clear_strays(log)
             wanted = sessions or await rebuild.sessions(log)
             for number, session_id in enumerate(wanted, start=1):
                 try:

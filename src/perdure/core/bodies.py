@@ -37,8 +37,8 @@ def holder(recorded: events.Recorded[Any], part: messages.Part) -> int | None:
 def dump(part: messages.Part, held_by: int | None) -> tuple[str, int | None]:
     """A part as a row holds it, and the seq of the fact that holds the rest."""
     if held_by is None or _length(part) < INLINE:
-        return codec.dump_part(part), None
-    return (codec.dump_part(_answered(part, None)) if isinstance(part, messages.ToolPart) else _EVERYTHING), held_by
+        return codec.dump_part_row(part), None
+    return (codec.dump_part_row(_answered(part, None)) if isinstance(part, messages.ToolPart) else _EVERYTHING), held_by
 
 
 def load(session_id: str, message_id: str, row: Row) -> messages.Part:
@@ -47,8 +47,8 @@ def load(session_id: str, message_id: str, row: Row) -> messages.Part:
     """
     kind, part_id, data, held_by, stored_type, text = row
     if held_by is None:
-        return codec.load_part(session_id, message_id, kind, data)
-    part = codec.load_part(session_id, message_id, kind, data) if kind == "tool" else None
+        return codec.load_part_row(session_id, message_id, kind, part_id, data)
+    part = codec.load_part_row(session_id, message_id, kind, part_id, data) if kind == "tool" else None
     try:
         if stored_type is None or text is None:
             raise errors.Undecodable("it is missing")

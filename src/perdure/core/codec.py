@@ -301,6 +301,51 @@ def dump_part(part: messages.Part) -> str:
     return dump(bare)
 
 
+def dump_message_row(message: messages.Message) -> str:
+    """A message's header as its row holds it, without what stands in columns: id, seq and the time it was created."""
+    bare = _bare(message)
+    bare.pop("parts", None)
+    del bare["id"], bare["seq"], bare["time"]["created"]
+    return dump(bare)
+
+
+def load_message_row(
+    session_id: str, message_id: str, kind: str, data: str, *, seq: int, created: int
+) -> messages.Message:
+    """Decode such a header. Raises `MessageUndecodable`."""
+    if not data.startswith(_TIME):
+        raise errors.MessageUndecodable(session_id, message_id, "it does not begin with its time")
+    rest = data[len(_TIME) :]
+    head = f'{{"id":{dump(message_id)},"seq":{seq},"time":{{"created":{created}'
+    return load_message(session_id, message_id, kind, f"{head}{'' if rest.startswith('}') else ','}{rest}")
+
+
+_TIME = '{"time":{'
+
+
+def dump_part_row(part: messages.Part) -> str:
+    """A part as its row holds it: without its id, which stands in a column, and what most calls are."""
+    bare = _bare(part)
+    if not isinstance(part, messages.ToolPart):
+        del bare["id"]
+        return dump(bare)
+    del bare["call_id"]
+    if part.effect == "write":
+        del bare["effect"]
+    if not part.provider_executed:
+        del bare["provider_executed"]
+    bare["status"] = messages.tool_status(part)
+    return dump(bare)
+
+
+def load_part_row(session_id: str, message_id: str, kind: str, part_id: str, data: str) -> messages.Part:
+    """Decode such a part. Raises `MessageUndecodable`."""
+    named, first = ("call_id", '{"name":') if kind == "tool" else ("id", '{"text":')
+    if not data.startswith(first):  # whatever else it is would read as a part that says nothing
+        raise errors.MessageUndecodable(session_id, message_id, f"{kind} {part_id} does not begin with {first}")
+    return load_part(session_id, message_id, kind, f'{{"{named}":{dump(part_id)},{data[1:]}')
+
+
 def load_part(session_id: str, message_id: str, kind: str, data: str) -> messages.Part:
     """Decode a stored part. Raises `MessageUndecodable`."""
     try:

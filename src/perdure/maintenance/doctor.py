@@ -121,6 +121,7 @@ async def mend_copy(path: Path, copy: Path, progress: Progress | None = None) ->
     checkup.backup(path, copy)
     mended: list[str] = []
     async with opening.log(copy) as log:
+        await rebuild.clear_strays(log)
         for session_id in sorted(broken):
             try:
                 await rebuild.rebuild(log, session_id, claimed=True)

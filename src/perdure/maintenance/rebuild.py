@@ -26,6 +26,11 @@ async def rebuild(log: Log, session_id: str, *, claimed: bool = False) -> int:
     return await log.transact(lambda unit: _rebuild(unit, session_id, claimed=claimed))
 
 
+async def clear_strays(log: Log) -> None:
+    """Take out parts that no message leads to, of whatever session they were; the rebuild of a session cannot find them."""
+    await log.transact(lambda unit: unit.tx.upkeep.clear_stray_parts())
+
+
 def _rebuild(unit: Unit, session_id: str, *, claimed: bool) -> int:
     tx = unit.tx
     kept = tx.upkeep.keep(session_id)

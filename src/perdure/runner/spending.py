@@ -79,6 +79,6 @@ def reached(unit: Unit, turn: Turn) -> str | None:
     if words or limit is None:
         return words
     row = unit.tx.sessions.get(turn.session_id) or turn.session
-    steps = 0 if limit.steps is None else unit.tx.messages.count(turn.session_id, "assistant")
+    steps = 0 if limit.steps is None else unit.tx.messages.count_assistants(turn.session_id)
     whole = budget.Spent(budget.total(row.usage.tokens), row.usage.cost, (unit.now - row.time_created) / 1000, steps)
     return budget.exceeded(limit, whole)

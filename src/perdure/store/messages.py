@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from perdure import errors
 from perdure.core import bodies, codec, messages
 from perdure.store.events import Events
 
@@ -23,10 +22,8 @@ _Placed = tuple[int, messages.Part]
 
 
 def _decoded(row: Any) -> messages.Message:
-    message = codec.load_message(row[1], row[0], row[2], row[5])
-    if (message.id, message.seq) != (row[0], row[3]):  # whoever pages by seq would go in a circle
-        raise errors.MessageUndecodable(row[1], row[0], "its columns and its data name different messages")
-    return message
+    message_id, session_id, kind, seq, created, data = row
+    return codec.load_message_row(session_id, message_id, kind, data, seq=seq, created=created)
 
 
 @dataclass(slots=True)
@@ -65,10 +62,10 @@ class Messages:
         if newest is None or newest.message is None:
             return
         if newest.changed:
-            self._q.message_update(self._c, id=newest.message.id, data=codec.dump_message(newest.message))
+            self._q.message_update(self._c, id=newest.message.id, data=codec.dump_message_row(newest.message))
             newest.changed = False
         for ordinal, (part, held_by) in newest.parts.items():
-            self._write(newest.session_id, newest.message.id, ordinal, part, held_by)
+            self._write(newest.message.id, ordinal, part, held_by)
             if not messages.part_is_open(part):  # only open parts change, and they are small
                 newest.last.pop(messages.part_key(part), None)
         newest.parts.clear()
@@ -103,7 +100,7 @@ class Messages:
             taken = self._events.taken.get(session_id)
             self._newest = self._at(session_id, taken.first - 1 if taken else None)
         if self._newest is None:
-            row = self._q.message_newest(self._c, session_id=session_id, type="assistant")
+            row = self._q.message_newest_assistant(self._c, session_id=session_id)
             message = _decoded(row) if row else None
             self._newest = _Newest(session_id, message if isinstance(message, messages.Assistant) else None)
         return self._newest
@@ -124,7 +121,7 @@ class Messages:
             type=codec.message_type(message),
             seq=message.seq,
             time_created=message.time.created,
-            data=codec.dump_message(message),
+            data=codec.dump_message_row(message),
         )
         if inserted is not None and isinstance(message, messages.Assistant):
             self.flush()
@@ -139,7 +136,7 @@ class Messages:
             return
         if isinstance(message, messages.Assistant):
             self.forget()  # whosever it is
-        self._q.message_update(self._c, id=message.id, data=codec.dump_message(message))
+        self._q.message_update(self._c, id=message.id, data=codec.dump_message_row(message))
 
     def owner(self, message_id: str) -> str | None:
         """The session a message id belongs to."""
@@ -161,13 +158,13 @@ class Messages:
 
     def newest_compaction(self, session_id: str) -> messages.Compaction | None:
         """The newest compaction, whatever became of it."""
-        row = self._q.message_newest(self._c, session_id=session_id, type="compaction")
+        row = self._q.message_newest_compaction(self._c, session_id=session_id)
         message = _decoded(row) if row else None
         return message if isinstance(message, messages.Compaction) else None
 
-    def count(self, session_id: str, kind: str) -> int:
-        """How many messages of a kind the session has."""
-        return self._q.message_count(self._c, session_id=session_id, type=kind)
+    def count_assistants(self, session_id: str) -> int:
+        """How many assistants the session has."""
+        return self._q.message_count_assistants(self._c, session_id=session_id)
 
     def page(self, session_id: str, after: int, limit: int, before: int | None = None) -> list[messages.Message]:
         """Up to `limit` messages after seq `after`, in order, assistants with their parts; the last ones where they must be
@@ -200,7 +197,7 @@ class Messages:
         newest = self._known(message_id)
         if newest is None:
             self._kept.pop(session_id, None)
-            self._write(session_id, message_id, ordinal, part, held_by)
+            self._write(message_id, ordinal, part, held_by)
             return
         newest.parts[ordinal] = part, held_by
         key = messages.part_key(part)
@@ -214,12 +211,11 @@ class Messages:
             return
         newest.last[key] = (ordinal, part)
 
-    def _write(self, session_id: str, message_id: str, ordinal: int, part: messages.Part, held_by: int | None) -> None:
+    def _write(self, message_id: str, ordinal: int, part: messages.Part, held_by: int | None) -> None:
         kind, part_id = messages.part_key(part)
         data, held_by = bodies.dump(part, held_by)
         self._q.part_put(
             self._c,
-            session_id=session_id,
             message_id=message_id,
             ordinal=ordinal,
             kind=kind,
@@ -264,4 +260,4 @@ class Messages:
         """Parts not ended and calls not settled, in order."""
         self.flush()
         rows = self._q.part_open(self._c, message_id=message_id)
-        return [(row[0], codec.load_part(session_id, message_id, row[1], row[2])) for row in rows]
+        return [(row[0], codec.load_part_row(session_id, message_id, *row[1:])) for row in rows]

@@ -111,6 +111,10 @@ class Upkeep:
             clear(self._c, session_id=session_id)
         self._sessions.delete(session_id)
 
+    def clear_stray_parts(self) -> None:
+        """Take out the parts whose message is lost, and with it the session they were of."""
+        self._q.upkeep_clear_stray_parts(self._c)
+
     def put(self, session_id: str, folded: projection.Projection) -> None:
         """Write every row that the log decides, where none is; the same that the projectors would have left."""
         if folded.gone is not None:
@@ -120,7 +124,7 @@ class Upkeep:
         held = folded.transcript.messages
         self._q.upkeep_put_session(self._c, **_session(folded.session))
         self._q.upkeep_put_messages(self._c, (_message(session_id, one) for one in held))
-        self._q.upkeep_put_parts(self._c, (part for one in held for part in _parts(session_id, one, folded.holders)))
+        self._q.upkeep_put_parts(self._c, (part for one in held for part in _parts(one, folded.holders)))
         self._q.upkeep_put_inputs(self._c, map(_input, folded.inputs.values()))
         self._q.upkeep_put_approvals(self._c, map(dataclasses.asdict, folded.approvals.values()))
         self._q.upkeep_put_recoveries(self._c, map(_recovery, folded.recoveries.values()))
@@ -191,16 +195,15 @@ def _message(session_id: str, one: messages.Message) -> dict[str, Any]:
         "type": codec.message_type(one),
         "seq": one.seq,
         "time_created": one.time.created,
-        "data": codec.dump_message(one),
+        "data": codec.dump_message_row(one),
     }
 
 
-def _parts(session_id: str, one: messages.Message, holders: Mapping[projection.Place, int]) -> Iterator[dict[str, Any]]:
+def _parts(one: messages.Message, holders: Mapping[projection.Place, int]) -> Iterator[dict[str, Any]]:
     for ordinal, part in enumerate(one.parts if isinstance(one, messages.Assistant) else ()):
         kind, part_id = messages.part_key(part)
         data, held_by = bodies.dump(part, holders.get((one.id, ordinal)))
         yield {
-            "session_id": session_id,
             "message_id": one.id,
             "ordinal": ordinal,
             "kind": kind,

@@ -85,7 +85,7 @@ async def test_a_removed_aggregate_never_lends_its_number_to_another(store, buil
         "UPDATE session_recovery SET continuation_message_id = 'msg_no'",
         "UPDATE session_approval SET decision = 'perhaps'",
         "UPDATE session_part SET kind = 'smell'",
-        "UPDATE session_part SET message_id = 'msg_no'",
+        "UPDATE session_part SET message = 99",
         "UPDATE session_message SET type = 'parrot'",
         MESSAGE + " VALUES ('msg_2', 'ses_1', 'user', 1, 1, '{}')",
         "DELETE FROM session_input",

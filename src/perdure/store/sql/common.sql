@@ -178,14 +178,19 @@ UPDATE session_message SET data = :data WHERE id = :id;
 -- One message.
 SELECT id, session_id, type, seq, time_created, data FROM session_message WHERE id = :id;
 
--- name: message_newest(session_id, type)^
--- The newest message of a kind.
+-- name: message_newest_assistant(session_id)^
+-- The newest assistant.
 SELECT id, session_id, type, seq, time_created, data FROM session_message
-WHERE session_id = :session_id AND type = :type ORDER BY seq DESC LIMIT 1;
+WHERE session_id = :session_id AND type = 'assistant' ORDER BY seq DESC LIMIT 1;
 
--- name: message_count(session_id, type)$
--- How many messages of a kind there are; asked only where a session's steps are limited.
-SELECT count(*) FROM session_message WHERE session_id = :session_id AND type = :type;
+-- name: message_newest_compaction(session_id)^
+-- The newest compaction.
+SELECT id, session_id, type, seq, time_created, data FROM session_message
+WHERE session_id = :session_id AND type = 'compaction' ORDER BY seq DESC LIMIT 1;
+
+-- name: message_count_assistants(session_id)$
+-- How many assistants there are; asked only where a session's steps are limited.
+SELECT count(*) FROM session_message WHERE session_id = :session_id AND type = 'assistant';
 
 -- name: message_page(session_id, after, limit)
 -- Messages in order, after a sequence number.
@@ -197,32 +202,35 @@ WHERE session_id = :session_id AND seq > :after ORDER BY seq LIMIT :limit;
 SELECT id, session_id, type, seq, time_created, data FROM session_message
 WHERE session_id = :session_id AND seq > :after AND seq < :before ORDER BY seq DESC LIMIT :limit;
 
--- name: part_put(session_id, message_id, ordinal, kind, part_id, open, data, held_by)!
+-- name: part_put(message_id, ordinal, kind, part_id, open, data, held_by)!
 -- A part, new or changed.
-INSERT INTO session_part (session_id, message_id, ordinal, kind, part_id, open, data, held_by)
-VALUES (:session_id, :message_id, :ordinal, :kind, :part_id, :open, :data, :held_by)
-ON CONFLICT (message_id, ordinal) DO UPDATE SET open = excluded.open, data = excluded.data, held_by = excluded.held_by;
+INSERT INTO session_part (message, ordinal, kind, part_id, open, data, held_by)
+VALUES ((SELECT number FROM session_message WHERE id = :message_id), :ordinal, :kind, :part_id, :open, :data, :held_by)
+ON CONFLICT (message, ordinal) DO UPDATE SET open = excluded.open, data = excluded.data, held_by = excluded.held_by;
 
 -- name: part_last(message_id, kind, part_id)^
 -- The last part of a kind and id in a message, with the fact that holds its body.
-SELECT part.ordinal, part.kind, part.part_id, part.data, part.held_by, event.type, event.data FROM session_part AS part
-LEFT JOIN event_sequence AS whole ON whole.aggregate_id = part.session_id
+SELECT part.ordinal, part.kind, part.part_id, part.data, part.held_by, event.type, event.data FROM session_message AS message
+JOIN session_part AS part ON part.message = message.number
+LEFT JOIN event_sequence AS whole ON whole.aggregate_id = message.session_id AND part.held_by IS NOT NULL
 LEFT JOIN event ON event.aggregate = whole.aggregate AND event.seq = part.held_by
-WHERE part.message_id = :message_id AND part.kind = :kind AND part.part_id = :part_id ORDER BY part.ordinal DESC LIMIT 1;
+WHERE message.id = :message_id AND part.kind = :kind AND part.part_id = :part_id ORDER BY part.ordinal DESC LIMIT 1;
 
 -- name: part_last_ordinal(message_id)$
 -- The last ordinal used in a message, null if none.
-SELECT ordinal FROM session_part WHERE message_id = :message_id ORDER BY ordinal DESC LIMIT 1;
+SELECT ordinal FROM session_part WHERE message = (SELECT number FROM session_message WHERE id = :message_id)
+ORDER BY ordinal DESC LIMIT 1;
 
 -- name: part_open(message_id)
 -- Parts not ended and calls not settled, in order; the bodies of these stand here.
-SELECT ordinal, kind, data FROM session_part WHERE message_id = :message_id AND open = 1 ORDER BY ordinal;
+SELECT ordinal, kind, part_id, data FROM session_part
+WHERE message = (SELECT number FROM session_message WHERE id = :message_id) AND open = 1 ORDER BY ordinal;
 
 -- name: part_page(session_id, first, last)
 -- All parts of a page of messages, in order, each with the fact that holds its body.
 SELECT message.id, part.kind, part.part_id, part.data, part.held_by, event.type, event.data FROM session_message AS message
-JOIN session_part AS part ON part.message_id = message.id
-LEFT JOIN event_sequence AS whole ON whole.aggregate_id = message.session_id
+JOIN session_part AS part ON part.message = message.number
+LEFT JOIN event_sequence AS whole ON whole.aggregate_id = message.session_id AND part.held_by IS NOT NULL
 LEFT JOIN event ON event.aggregate = whole.aggregate AND event.seq = part.held_by
 WHERE message.session_id = :session_id AND message.type = 'assistant' AND message.seq BETWEEN :first AND :last
 ORDER BY message.seq, part.ordinal;
@@ -632,7 +640,11 @@ DELETE FROM session_input WHERE session_id = :session_id;
 
 -- name: upkeep_clear_parts(session_id)!
 -- Gone before a rebuild, also where no session row is left that they would go with.
-DELETE FROM session_part WHERE session_id = :session_id;
+DELETE FROM session_part WHERE message IN (SELECT number FROM session_message WHERE session_id = :session_id);
+
+-- name: upkeep_clear_stray_parts()!
+-- Gone where their message is.
+DELETE FROM session_part WHERE message NOT IN (SELECT number FROM session_message);
 
 -- name: upkeep_clear_messages(session_id)!
 -- Gone before a rebuild, also where no session row is left that they would go with.
@@ -656,10 +668,10 @@ VALUES (:id, :agent, :model, :title, :metadata, :policy, :archived, :forked_from
 INSERT INTO session_message (id, session_id, type, seq, time_created, data)
 VALUES (:id, :session_id, :type, :seq, :time_created, :data);
 
--- name: upkeep_put_parts(session_id, message_id, ordinal, kind, part_id, open, data, held_by)*!
+-- name: upkeep_put_parts(message_id, ordinal, kind, part_id, open, data, held_by)*!
 -- Parts as the log says they are.
-INSERT INTO session_part (session_id, message_id, ordinal, kind, part_id, open, data, held_by)
-VALUES (:session_id, :message_id, :ordinal, :kind, :part_id, :open, :data, :held_by);
+INSERT INTO session_part (message, ordinal, kind, part_id, open, data, held_by)
+VALUES ((SELECT number FROM session_message WHERE id = :message_id), :ordinal, :kind, :part_id, :open, :data, :held_by);
 
 -- name: upkeep_put_inputs(id, session_id, kind, prompt, delivery, admitted_delivery, time_created, admitted_seq, promoted_seq, wake_pending, execution_requests, retries, retried_by, outcome, error, settled_seq, usage)*!
 -- Inputs as the log says they are.

@@ -73,8 +73,11 @@ CREATE INDEX session_by_time ON session (time_created, id);
 CREATE INDEX session_parked ON session (id) WHERE parked = 1;
 CREATE INDEX session_deleting ON session (id) WHERE deleting = 1;
 
+-- number: by which the parts of a message name it; AUTOINCREMENT, so that parts that were lost never become another message's.
+-- data begins with the message's time, but for that of its creation, and leaves out what else stands in columns.
 CREATE TABLE session_message (
-    id           TEXT PRIMARY KEY,
+    number       INTEGER PRIMARY KEY AUTOINCREMENT,
+    id           TEXT NOT NULL UNIQUE,
     session_id   TEXT NOT NULL REFERENCES session (id) ON DELETE CASCADE,
     type         TEXT NOT NULL CHECK (type IN (
         'user', 'synthetic', 'system', 'assistant', 'agent_switched', 'model_switched', 'compaction')),
@@ -83,24 +86,23 @@ CREATE TABLE session_message (
     data         TEXT NOT NULL,
     UNIQUE (session_id, seq)
 );
-CREATE INDEX session_message_by_type ON session_message (session_id, type, seq);
+CREATE INDEX session_message_assistants ON session_message (session_id, seq) WHERE type = 'assistant';
+CREATE INDEX session_message_compactions ON session_message (session_id, seq) WHERE type = 'compaction';
 
 -- part_id: the call id of a tool part, else the text or reasoning id; a call id may come twice in one message, the last one counts.
 -- held_by: the seq of the session's fact in which the part's body stands; null where it stands in data.
 CREATE TABLE session_part (
-    session_id TEXT NOT NULL REFERENCES session (id) ON DELETE CASCADE,
-    message_id TEXT NOT NULL REFERENCES session_message (id) ON DELETE CASCADE,
-    ordinal    INTEGER NOT NULL,
-    kind       TEXT NOT NULL CHECK (kind IN ('text', 'reasoning', 'tool')),
-    part_id    TEXT NOT NULL,
-    open       INTEGER NOT NULL CHECK (open IN (0, 1)),
-    data       TEXT NOT NULL,
-    held_by    INTEGER CHECK (held_by IS NULL OR open = 0),
-    PRIMARY KEY (message_id, ordinal)
+    message INTEGER NOT NULL REFERENCES session_message (number) ON DELETE CASCADE,
+    ordinal INTEGER NOT NULL,
+    kind    TEXT NOT NULL CHECK (kind IN ('text', 'reasoning', 'tool')),
+    part_id TEXT NOT NULL,
+    open    INTEGER NOT NULL CHECK (open IN (0, 1)),
+    data    TEXT NOT NULL,
+    held_by INTEGER CHECK (held_by IS NULL OR open = 0),
+    PRIMARY KEY (message, ordinal)
 );
-CREATE INDEX session_part_by_session ON session_part (session_id);
-CREATE INDEX session_part_by_id ON session_part (message_id, kind, part_id, ordinal);
-CREATE INDEX session_part_open ON session_part (message_id, ordinal) WHERE open = 1;
+CREATE INDEX session_part_by_id ON session_part (message, kind, part_id, ordinal);
+CREATE INDEX session_part_open ON session_part (message, ordinal) WHERE open = 1;
 
 CREATE TABLE session_input (
     id                 TEXT PRIMARY KEY,
