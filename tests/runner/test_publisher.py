@@ -103,6 +103,11 @@ BROKEN_ORDERS = {
         "Tool result for a settled call: c1",
     ),
     "second finish": ((port.Finish("stop"), port.Finish("stop")), "Finish after the stream's end"),
+    "delta after finish": (
+        (*TEXT[:2], port.Finish("stop"), port.TextDelta("t", "more")),
+        "TextDelta after the stream's end",
+    ),
+    "delta after end": ((*TEXT, port.TextDelta("t", "more")), "Text delta before start: t"),
     "text after finish": ((port.Finish("stop"), port.TextStart("t")), "TextStart after the stream's end"),
 }
 
@@ -251,6 +256,17 @@ async def test_the_input_of_a_call_is_never_drafted_pub_3(bench):
     await bench.play(*whole()[:2], port.ReasoningStart("r"), port.ReasoningDelta("r", "Hm"))
     await bench.publisher.flush(draft=True)
     assert bench.sink.drafts == [[("r", "Hm")]]
+
+
+async def test_deltas_of_open_parts_may_alternate_also_where_a_text_and_a_reasoning_share_their_id_pub_2(bench):
+    await bench.play(port.TextStart("a"), port.ReasoningStart("a"), port.TextStart("b"))
+    for number in "123":
+        await bench.play(
+            port.TextDelta("a", number), port.ReasoningDelta("a", f"r{number}"), port.TextDelta("b", f"b{number}")
+        )
+        await bench.play(port.TextDelta("b", "."), port.TextDelta("b", "."))
+    await bench.play(port.TextEnd("a"), port.TextEnd("b"), port.ReasoningEnd("a"))
+    assert [one.text for one in bench.publisher.pending[3:]] == ["123", "b1..b2..b3..", "r1r2r3"]
 
 
 @pytest.mark.parametrize("announced", [False, True], ids=["in one announcement", "an announcement each"])

@@ -69,7 +69,8 @@ class Publisher:
         self._flushing = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
         self._spawn, self._drafting = spawn, None
-        self._growing: OpenPart | None = None  # the open part that the last delta went to, while an announcement is due
+        # The open part that the last delta went to, and what kind that was, for as long as an announcement is due.
+        self._growing: tuple[OpenPart, type[port.TextDelta | port.ReasoningDelta]] | None = None
         self._ended = False  # a part that readers saw ended, and is not durable yet
 
     # -- the stream --------------------------------------------------------------------------------------------------------
@@ -79,15 +80,20 @@ class Publisher:
 
         Raises `ProviderOrder` where the event cannot stand here.
         """
+        if self._growing is not None:
+            part, delta = self._growing
+            if isinstance(event, delta) and event.id == part.id:  # as nearly every event is
+                part.waiting.append(event.text)
+                return None
         if self.finish:
             raise errors.ProviderOrder(f"{type(event).__name__} after the stream's end")
         match event:
             case port.TextDelta():
-                return self._delta("text", event.id, event.text)
+                self._growing = self._delta("text", event.id, event.text), port.TextDelta
             case port.ReasoningDelta():
-                return self._delta("reasoning", event.id, event.text)
+                self._growing = self._delta("reasoning", event.id, event.text), port.ReasoningDelta
             case port.ToolInputDelta():
-                return self._delta("tool", event.call_id, event.text)
+                self._delta("tool", event.call_id, event.text)
             case port.TextStart() | port.ReasoningStart():
                 return self._part_start(event)
             case port.TextEnd() | port.ReasoningEnd():
@@ -101,7 +107,7 @@ class Publisher:
             case port.ToolResult():
                 return self._provider_result(event)
             case port.Finish():
-                self.finish = event
+                self.finish, self._growing = event, None
         return None
 
     def _part_start(self, event: port.TextStart | port.ReasoningStart) -> None:
@@ -119,20 +125,14 @@ class Publisher:
         self._open[kind, part_id] = OpenPart(kind, part_id)
         self.visible = True
 
-    def _delta(self, kind: messages.PartKind, part_id: str, more: str) -> None:
-        part = self._growing
-        if part is None or part.id != part_id or part.kind != kind:
-            part = self._grow(kind, part_id)
-        part.waiting.append(more)
-
-    def _grow(self, kind: messages.PartKind, part_id: str) -> OpenPart:
-        """The part that deltas go to from now on; what waits there will be announced."""
+    def _delta(self, kind: messages.PartKind, part_id: str, more: str) -> OpenPart:
+        """Add to an open part, and see to it that what waits there is announced."""
         part = self._open.get((kind, part_id))
         if part is None:
             raise errors.ProviderOrder(f"{_CALLED[kind]} delta before start: {part_id}")
+        part.waiting.append(more)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(DELTA_S, self._announce_all)
-        self._growing = part
         return part
 
     def _part_end(self, event: port.TextEnd | port.ReasoningEnd) -> None:
