@@ -49,7 +49,9 @@ def duplicate(known: EventRow) -> errors.InvalidDurableEvent:
 def event_row(columns: Any) -> EventRow:
     """An event from its row under its aggregate's name."""
     event_id, aggregate_id, seq, kind, created, data, metadata, position = columns
-    event_id, data = event_id or ids.event_at(aggregate_id, seq), codec.with_session(data, aggregate_id)
+    if event_id is None:
+        event_id = ids.event_at(aggregate_id, seq)
+    data = codec.with_session(data, aggregate_id)
     return EventRow(event_id, aggregate_id, seq, kind, created, data, metadata, position)
 
 
@@ -106,7 +108,7 @@ class Events:
 
     def _duplicate(self, waiting: list[dict[str, Any]]) -> errors.InvalidDurableEvent:
         """Which of them was there before: it stands at another place than the one it was given."""
-        found = ((one, self.by_id(one["id"])) for one in waiting if one["id"])
+        found = ((one, self.by_id(one["id"])) for one in waiting if one["id"] is not None)
         known = next(at for one, at in found if at and (at.aggregate_id, at.seq) != (one["aggregate_id"], one["seq"]))
         return duplicate(known)
 

@@ -120,6 +120,20 @@ async def test_no_two_events_have_one_id_whichever_comes_first_log_4(store, buil
     assert await store.read(lambda tx: tx.events.by_id("evt_a/2")) is None, "the event there has an id of its own"
 
 
+async def test_a_chosen_id_comes_back_as_it_was_whatever_it_is_log_4(store, build):
+    row = build.event("", "a", 0)
+    await store.write(lambda tx: (tx.events.put_sequence("a", 0, None), tx.events.append(row)))
+    assert await store.read(
+        lambda tx: (tx.events.at("a", 0).id, tx.events.by_id("").seq, tx.events.by_id("evt_a/0"))
+    ) == (
+        "",
+        0,
+        None,
+    )
+    with pytest.raises(errors.InvalidDurableEvent, match="already exists at aggregate a sequence 0"):
+        await store.write(lambda tx: (tx.events.put_sequence("b", 0, None), tx.events.append(build.event("", "b", 0))))
+
+
 async def test_a_unit_knows_the_first_event_it_appended_and_no_other_units(store, build):
     def work(tx):
         build.append("evt_1")(tx)
