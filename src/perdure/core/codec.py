@@ -228,8 +228,9 @@ def with_session(data: str, session_id: str) -> str:
     """The text that `without_session` was given, to the last character."""
     if data.startswith(" "):
         return data[1:]
-    head = f'{{"session_id":"{session_id}"'
-    return f"{head}}}" if data == "{}" else f"{head},{data[1:]}"
+    if data == "{}":
+        return f'{{"session_id":"{session_id}"}}'
+    return f'{{"session_id":"{session_id}",{data[1:]}'
 
 
 SESSION_FACTS: tuple[type[Any], ...] = typing.get_args(events.Fact)
