@@ -14,9 +14,11 @@ import typing
 from collections.abc import Iterator
 from typing import Any, Literal, Union
 
+import msgspec
 import pages
 
 from perdure.core import events, session_facts, step_facts
+from perdure.core.value import Value, names
 
 HEAD = """# Events
 
@@ -76,7 +78,7 @@ class Values:
         if origin is dict:
             values = self.called(arguments[1])
             return "object" if arguments[1] is Any else f"object of {values}"
-        if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        if isinstance(kind, type) and names(kind):
             self.met.setdefault(kind.__name__, kind)
             return f"[{kind.__name__}](#{kind.__name__.lower()})"
         return PLAIN.get(kind, "any")
@@ -85,10 +87,10 @@ class Values:
         """The fields of a class, as a table."""
         hints = typing.get_type_hints(cls)
         rows = []
-        for field in dataclasses.fields(cls):
+        for field in msgspec.structs.fields(cls) if issubclass(cls, Value) else dataclasses.fields(cls):
             optional = types.NoneType in typing.get_args(hints[field.name])
             default = field.default
-            usual = "" if default is dataclasses.MISSING or default is None else f", usually `{_json(default)}`"
+            usual = "" if default in {dataclasses.MISSING, msgspec.NODEFAULT, None} else f", usually `{_json(default)}`"
             rows.append([f"`{field.name}`{'?' if optional else ''}", self.called(hints[field.name]) + usual])
         return pages.table(["field", "value"], rows)
 
@@ -117,8 +119,8 @@ def described(values: Values) -> Iterator[str]:
 
 def page() -> str:
     values, blocks, listed = Values(), [], set()
-    for title, names in sections():
-        classes = [cls for name in names if hasattr(cls := getattr(events, name), "event_type")]
+    for title, declared in sections():
+        classes = [cls for name in declared if hasattr(cls := getattr(events, name), "event_type")]
         listed |= set(classes)
         if classes:
             blocks.append(f"## {title.capitalize()}")

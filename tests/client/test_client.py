@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import dataclasses
 import inspect
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from perdure import Part, Perdure, errors
 from perdure.client import Client, Recoveries, ServerUnreachable, Session, Sessions, problems
 from perdure.core import events, messages
+from perdure.core.value import names
 from perdure.engine import perdure
 
 # What differs between two runs of anything, and the rows' own columns that no wire carries.
@@ -35,11 +35,11 @@ def told(value, *without):
     """A value without what differs between runs, whatever class it is of."""
     if isinstance(value, list | tuple):
         return [told(one, *without) for one in value]
-    if dataclasses.is_dataclass(value):
-        names = [field.name for field in dataclasses.fields(value)]
-        hidden = RUNS.union(*without)
-        return {name: told(getattr(value, name), *without) for name in names if name not in hidden}
-    return value
+    fields = names(type(value))
+    if not fields:
+        return value
+    hidden = RUNS.union(*without)
+    return {name: told(getattr(value, name), *without) for name in fields if name not in hidden}
 
 
 async def all_of(session):

@@ -6,12 +6,14 @@ import itertools
 import types
 import typing
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure import errors
 from perdure.core import codec, events, messages
+from perdure.core.value import Value, names
 
 JSON = st.recursive(
     st.none()
@@ -137,12 +139,16 @@ def test_ephemeral_types_are_no_durable_ones_log_11():
     assert durable & set(ephemeral) == set()
 
 
-def dataclasses_below(*roots):
-    """Every dataclass that a value of these may hold, and they themselves."""
+def fields_of(cls):
+    return msgspec.structs.fields(cls) if issubclass(cls, Value) else dataclasses.fields(cls)
+
+
+def values_below(*roots):
+    """Every class of values that a value of these may hold, and they themselves."""
     found, todo = set(), list(roots)
     while todo:
         one = todo.pop()
-        if dataclasses.is_dataclass(one) and one not in found:
+        if isinstance(one, type) and names(one) and one not in found:
             found.add(one)
             todo += typing.get_type_hints(one).values()
         todo += typing.get_args(one)
@@ -150,12 +156,12 @@ def dataclasses_below(*roots):
 
 
 def test_every_optional_field_of_facts_signals_and_messages_is_none_by_default_log_11():
-    roots = dataclasses_below(events.Fact, events.Signal, messages.Message, messages.Part)
+    roots = values_below(events.Fact, events.Signal, messages.Message, messages.Part)
     assert {events.SessionCreated, messages.Failure, messages.Assistant, messages.Pending, events.Policy} < roots
     wrong = [
         f"{cls.__name__}.{field.name}"
         for cls in roots
-        for field in dataclasses.fields(cls)
+        for field in fields_of(cls)
         if type(None) in typing.get_args(typing.get_type_hints(cls)[field.name]) and field.default is not None
     ]
     assert wrong == []

@@ -6,7 +6,6 @@ whole log, and a rebuild makes the same rows again, byte for byte. And whatever 
 passes the strict pairing check (MSG-9).
 """
 
-import dataclasses
 import itertools
 
 from hypothesis import HealthCheck, settings
@@ -15,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from perdure import ids
 from perdure.core import codec, events, inbox, lowering, messages, projection, request, transcript
+from perdure.core.value import names
 
 FAILURE = messages.Failure("rate_limit", "Too much")
 TOKENS = messages.Tokens(7, 5, 3, 2, 1)
@@ -344,7 +344,7 @@ class Histories(RuleBasedStateMachine):
     @rule(cls=st.sampled_from(STRAY), data=st.data())
     def stray(self, cls, data):
         """Any fact, about anything known or about nobody."""
-        fields = {field.name: self.field(cls, field.name) for field in dataclasses.fields(cls)}
+        fields = {name: self.field(cls, name) for name in names(cls)}
         self.tell(data.draw(st.builds(cls, **fields)))
 
     def field(self, cls, name):

@@ -9,6 +9,8 @@ import types
 import typing
 from pathlib import Path
 
+import msgspec
+
 from perdure.core import codec
 
 FOLDER = Path(__file__).parent / "events"
@@ -30,14 +32,19 @@ def of(definition, *, full):
     return definition(
         **{
             field.name: _value(hints[field.name], field.name)
-            for field in dataclasses.fields(definition)
+            for field in _fields(definition)
             if full or _required(field)
         }
     )
 
 
+def _fields(cls):
+    return msgspec.structs.fields(cls) if issubclass(cls, msgspec.Struct) else dataclasses.fields(cls)
+
+
 def _required(field):
-    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    nothing = {dataclasses.MISSING, msgspec.NODEFAULT}
+    return field.default in nothing and field.default_factory in nothing
 
 
 def _value(hint, name):
@@ -50,7 +57,7 @@ def _value(hint, name):
         return (_value(arguments[0], name), _value(arguments[0], name))
     if origin is dict:
         return OBJECT if arguments[1] is typing.Any else {name: _value(arguments[1], name)}
-    if dataclasses.is_dataclass(hint):
+    if dataclasses.is_dataclass(hint) or issubclass(hint, msgspec.Struct):
         return of(hint, full=True)
     return {str: f"{name} é\u2028", int: 1_700_000_000_123, bool: True, float: 0.5}[hint]
 

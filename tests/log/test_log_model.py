@@ -1,7 +1,6 @@
 """Any run of publishing, replaying, claiming, removing, reopening and crashing, held against a model of a few lines."""
 
 import asyncio
-import dataclasses
 import random
 import shutil
 import tempfile
@@ -14,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from perdure import errors
 from perdure.core import codec, events
+from perdure.core.value import replace
 from perdure.log import replay
 from perdure.log.log import Log
 from perdure.store.events import EventRow
@@ -155,7 +155,7 @@ class Machine(RuleBasedStateMachine):
         if rows:
             row = rows[pick % len(rows)]
             changed = data.draw(st.sampled_from([{}, {}, {"created": 6}, {"id": "evt_9"}]))
-            self.replay(dataclasses.replace(row, **changed), owner, *flags)
+            self.replay(replace(row, **changed), owner, *flags)
 
     def replay(self, row, owner, strict, publish):
         words = self.model.replay(row, owner, strict=strict, publish=publish)
@@ -211,7 +211,7 @@ class Machine(RuleBasedStateMachine):
     def holds(self):
         for thread in "ab":
             rows = self.run(self.store.read(lambda tx, thread=thread: tx.events.page(thread, -1, 1_000)))
-            assert [dataclasses.replace(row, position=-1) for row in rows] == self.model.threads.get(thread, [])
+            assert [replace(row, position=-1) for row in rows] == self.model.threads.get(thread, [])
             last = (len(rows) - 1, self.model.owners.get(thread) if rows else None)
             assert self.run(self.store.read(lambda tx, thread=thread: tx.events.sequence(thread))) == last
         assert self.told == self.model.told

@@ -15,6 +15,7 @@ import shop
 
 from perdure import Agent
 from perdure.core import events, messages
+from perdure.core.value import replace
 from perdure.models import scripted
 from perdure.testing import invariants, virtual_time
 from perdure.testing.simulator import START_MS, Simulation
@@ -186,7 +187,7 @@ def without(left, kind, *, nth=0):
 
 def twice(left, kind):
     again = next(one for one in left.log if isinstance(one.data, kind))
-    return dataclasses.replace(left, log=(*left.log, dataclasses.replace(again, seq=len(left.log))))
+    return dataclasses.replace(left, log=(*left.log, replace(again, seq=len(left.log))))
 
 
 def rules(problems):
@@ -234,7 +235,7 @@ def test_a_request_without_a_result_or_a_prompt_nobody_showed_is_not_let_pass(to
     left, outside = told
     asked = next(one for one in outside.requests if len(one.messages) > 3)
     results = [one for one in asked.messages if type(one).__name__ != "ResultMessage"]
-    assert "MSG-9" in rules(invariants.outside(left, (), [dataclasses.replace(asked, messages=tuple(results))]))
+    assert "MSG-9" in rules(invariants.outside(left, (), [replace(asked, messages=tuple(results))]))
     assert "IN-12" in rules(invariants.outside(left, (), outside.requests[:1]))
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Any
 
 import httpx2
@@ -20,6 +19,7 @@ from perdure import errors
 from perdure.client import problems, wire
 from perdure.client.transport import Backoff, Transport
 from perdure.core import events, sse
+from perdure.core.value import replace
 
 MAX_EVENT_BYTES = 256 * 2**20
 PAGE = 1000

@@ -9,14 +9,13 @@ session's totals say how many such there were.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from perdure.core import events, messages
+from perdure.core.value import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Spent:
+class Spent(Value):
     """What was used: tokens of all kinds, micro-dollars, wall seconds, steps."""
 
     tokens: int = 0

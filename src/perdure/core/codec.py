@@ -17,6 +17,7 @@ import msgspec
 
 from perdure import errors
 from perdure.core import events, messages
+from perdure.core.value import names, replace
 
 T = TypeVar("T")
 Upcast = Callable[[Any], Any]
@@ -39,9 +40,9 @@ _names: dict[type, tuple[str, ...] | None] = {
 }
 
 
-def _field_names(cls: type) -> tuple[str, ...] | None:
+def _field_names(cls: type[Any]) -> tuple[str, ...] | None:
     if cls not in _names:
-        _names[cls] = tuple(f.name for f in dataclasses.fields(cls)) if dataclasses.is_dataclass(cls) else None
+        _names[cls] = names(cls) or None
     return _names[cls]
 
 
@@ -291,7 +292,7 @@ def load_message(session_id: str, message_id: str, kind: str, data: str) -> mess
 
 def with_parts(message: messages.Assistant, parts: tuple[messages.Part, ...]) -> messages.Assistant:
     """The assistant with its parts."""
-    return dataclasses.replace(message, parts=parts)
+    return replace(message, parts=parts)
 
 
 def dump_part(part: messages.Part) -> str:

@@ -7,9 +7,9 @@ particular event; the session's are in `events.py`, another aggregate may declar
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, dataclass_transform
 
+from perdure.core import value
 from perdure.core.messages import JsonObject
 
 T = TypeVar("T")
@@ -28,11 +28,11 @@ D_co = TypeVar("D_co", covariant=True)
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def durable(event_type: str, version: int = 1, aggregate: str = "session_id") -> Callable[[type[T]], type[T]]:
-    """Declare a durable fact: a frozen dataclass stored as `event_type.version` under the aggregate its field names."""
+    """Declare a durable fact: a value stored as `event_type.version` under the aggregate its field names."""
 
     def declare(cls: type[T]) -> type[T]:
-        made = dataclass(frozen=True, kw_only=True, slots=True)(cls)
-        made.event_type, made.event_version, made.aggregate_field = event_type, version, aggregate  # pyright: ignore[reportAttributeAccessIssue]
+        made: Any = _named(cls)
+        made.event_type, made.event_version, made.aggregate_field = event_type, version, aggregate
         return made
 
     return declare
@@ -43,15 +43,27 @@ def ephemeral(event_type: str) -> Callable[[type[T]], type[T]]:
     """Declare an ephemeral signal: announced live, never stored, without version or sequence."""
 
     def declare(cls: type[T]) -> type[T]:
-        made = dataclass(frozen=True, kw_only=True, slots=True)(cls)
-        made.event_type, made.event_version, made.aggregate_field = event_type, 0, None  # pyright: ignore[reportAttributeAccessIssue]
+        made: Any = _named(cls)
+        made.event_type, made.event_version, made.aggregate_field = event_type, 0, None
         return made
 
     return declare
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded(Generic[D_co]):
+def _named(cls: type[Any]) -> Any:
+    """The class as one of values, made by naming their fields."""
+    body = {name: one for name, one in cls.__dict__.items() if name not in {"__dict__", "__weakref__"}}
+    kind: Any = type(value.Value)
+    return kind(cls.__name__, (value.Value,), body, kw_only=True)
+
+
+def replace(fact: T, **changes: Any) -> T:
+    """The fact with other values in some of its fields."""
+    named: Any = fact
+    return value.replace(named, **changes)
+
+
+class Recorded(value.Value, Generic[D_co]):
     """A durable fact in its envelope: `seq` orders it within `aggregate_id`, `created` is epoch ms, `position` is its
     place in the store's commit order (-1 until it is stored there).
     """
@@ -62,11 +74,10 @@ class Recorded(Generic[D_co]):
     created: int
     data: D_co
     metadata: JsonObject | None = None
-    position: int = field(default=-1, compare=False)
+    position: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Announced(Generic[D_co]):
+class Announced(value.Value, Generic[D_co]):
     """An ephemeral signal in its envelope."""
 
     id: str

@@ -14,6 +14,7 @@ from perdure.core.event_kinds import (
     Recorded,
     durable,
     ephemeral,
+    replace,
 )
 from perdure.core.session_facts import (
     AgentSwitched,
@@ -176,4 +177,5 @@ __all__ = [
     "UsageRecorded",
     "durable",
     "ephemeral",
+    "replace",
 ]

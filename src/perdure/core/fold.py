@@ -9,11 +9,11 @@ inbox, what the model is shown.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from perdure import ids
 from perdure.core import events, lifecycle, messages
+from perdure.core.value import replace
 from perdure.core.view import Change, Insert, PutPart, Update, View
 
 INTERRUPTED = "Tool execution interrupted"
@@ -79,7 +79,7 @@ def _now(recorded: Recorded) -> messages.MessageTime:
 
 
 def _completed(message: messages.Assistant, at: int, **changes: Any) -> Update:
-    time = replace(message.time, completed=at)
+    time = messages.MessageTime(message.time.created, at)
     return Update(replace(message, time=time, retry=None, **changes))
 
 
@@ -94,7 +94,7 @@ def _step_started(view: View, recorded: Recorded) -> list[Change]:
     fresh = messages.Assistant(fact.assistant_message_id, recorded.seq, _now(recorded), fact.agent, fact.model)
     superseded: list[Change] = []
     if current:
-        superseded = [Update(replace(current, time=replace(current.time, completed=recorded.created)))]
+        superseded = [Update(replace(current, time=messages.MessageTime(current.time.created, recorded.created)))]
     return [*superseded, Insert(fresh)]
 
 
@@ -216,7 +216,7 @@ def _tool(view: View, recorded: Recorded, move: str) -> tuple[int, messages.Tool
 
 
 def _settled(part: messages.ToolPart, state: messages.ToolState, at: int) -> messages.ToolPart:
-    return replace(part, state=state, time=replace(part.time, completed=at))
+    return replace(part, state=state, time=messages.PartTime(part.time.created, part.time.ran, at))
 
 
 def _input_started(view: View, recorded: Recorded) -> list[Change]:
@@ -246,7 +246,7 @@ def _called(view: View, recorded: Recorded) -> list[Change]:
         effect=fact.effect,
         provider_executed=fact.provider_executed,
         state=messages.Running(fact.input),
-        time=replace(found[1].time, ran=recorded.created),
+        time=messages.PartTime(found[1].time.created, recorded.created, found[1].time.completed),
     )
     return [PutPart(fact.assistant_message_id, found[0], part)]
 
@@ -265,7 +265,8 @@ def _approval_resolved(view: View, recorded: Recorded) -> list[Change]:
     found = _tool(view, recorded, "approval_resolved")
     if not found or not found[1].approval or found[1].approval.decision:
         return []
-    approval = replace(found[1].approval, decision=fact.decision, by=fact.by, note=fact.note)
+    asked = found[1].approval
+    approval = messages.Approval(asked.input, asked.deadline, fact.decision, fact.by, fact.note)
     return [PutPart(fact.assistant_message_id, found[0], replace(found[1], approval=approval))]
 
 
@@ -319,7 +320,7 @@ def _compaction(view: View, recorded: Recorded, **changes: Any) -> list[Change]:
     message = view.message(recorded.data.message_id)
     if not isinstance(message, messages.Compaction) or message.status != "running":
         return []
-    time = replace(message.time, completed=recorded.created)
+    time = messages.MessageTime(message.time.created, recorded.created)
     return [Update(replace(message, time=time, **changes))]
 
 

@@ -7,13 +7,12 @@ the same rule serves the check whether a drain should start at all.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from perdure.core.messages import Delivery
+from perdure.core.value import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(Value):
     """An input that is neither promoted nor settled. `continuation`: it belongs to a recovery; `armed`: that may go on
     now.
     """
@@ -25,8 +24,7 @@ class Waiting:
     armed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Value):
     """What is promoted, in admission order, and which continuation that supersedes."""
 
     promote: tuple[str, ...] = ()

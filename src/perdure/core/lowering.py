@@ -8,13 +8,12 @@ filled is always equal to `request.lower`. Bytes are never kept.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from perdure.core import messages, request, transcript
+from perdure.core.value import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(Value):
     """A request's messages; those in `media`, by index, wait for bytes. `problem` is what `check_pairs` found."""
 
     messages: tuple[request.Message, ...]

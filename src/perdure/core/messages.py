@@ -2,13 +2,16 @@
 
 Lives here: frozen values that both the fold and the rows hold. Not here: how they change (`transcript.py`) and how they
 are written as JSON (`codec.py`). An assistant's parts stand beside its header because rows keep them apart: no event
-rewrites a whole message.
+rewrites a whole message. What the HTTP API describes as it is (prompts, times, tokens, failures and the like) is a
+dataclass, which pydantic knows.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from perdure.core.value import Value
 
 JsonObject = dict[str, Any]
 Effect = Literal["read", "idempotent", "write"]
@@ -78,15 +81,13 @@ def text_prompt(text: str) -> Prompt:
 # -- parts of an assistant ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Pending:
+class Pending(Value):
     """The model is still writing the call's arguments, or they wait; `input` is raw text."""
 
     input: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
+class Running(Value):
     """The call is durable and may have side effects from now on."""
 
     input: JsonObject
@@ -94,8 +95,7 @@ class Running:
     content: tuple[JsonObject, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Completed:
+class Completed(Value):
     """The call succeeded."""
 
     input: JsonObject
@@ -103,8 +103,7 @@ class Completed:
     content: tuple[JsonObject, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Errored:
+class Errored(Value):
     """The call failed, or its outcome is unknown (`error.type` tells)."""
 
     input: JsonObject
@@ -136,8 +135,7 @@ class PartTime:
     completed: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TextPart:
+class TextPart(Value):
     """Text; `text` is final once the part has ended, empty before."""
 
     id: str
@@ -145,8 +143,7 @@ class TextPart:
     ended: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ReasoningPart:
+class ReasoningPart(Value):
     """Reasoning, likewise."""
 
     id: str
@@ -155,8 +152,7 @@ class ReasoningPart:
     ended: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ToolPart:
+class ToolPart(Value):
     """One tool call."""
 
     call_id: str
@@ -220,8 +216,7 @@ class Retry:
     error: Failure
 
 
-@dataclass(frozen=True, slots=True)
-class User:
+class User(Value):
     """A promoted prompt."""
 
     id: str
@@ -231,8 +226,7 @@ class User:
     delivery: Delivery
 
 
-@dataclass(frozen=True, slots=True)
-class Synthetic:
+class Synthetic(Value):
     """Words the engine added for the model: a continuation, a recovery notice, a retry."""
 
     id: str
@@ -241,8 +235,7 @@ class Synthetic:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class System:
+class System(Value):
     """A change of context, told to the model."""
 
     id: str
@@ -251,8 +244,7 @@ class System:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Assistant:
+class Assistant(Value):
     """One step of the model: header here, parts in order."""
 
     id: str
@@ -268,8 +260,7 @@ class Assistant:
     retry: Retry | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AgentSwitched:
+class AgentSwitched(Value):
     """From here on another agent answers."""
 
     id: str
@@ -278,8 +269,7 @@ class AgentSwitched:
     agent: str
 
 
-@dataclass(frozen=True, slots=True)
-class ModelSwitched:
+class ModelSwitched(Value):
     """From here on another model answers."""
 
     id: str
@@ -289,8 +279,7 @@ class ModelSwitched:
     previous: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Compaction:
+class Compaction(Value):
     """An older prefix of the model-visible context, replaced by a summary once `status` is completed.
 
     `recent` is the id of the first message kept verbatim behind the summary, empty if none was.

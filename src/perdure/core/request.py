@@ -8,23 +8,21 @@ be replayed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from perdure.core import messages, transcript
+from perdure.core.value import Value, field
 
 ToolChoice = Literal["auto", "none"]
 
 
-@dataclass(frozen=True, slots=True)
-class TextContent:
+class TextContent(Value):
     """Plain text."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class MediaContent:
+class MediaContent(Value):
     """An image or a file, its bytes read from the content table."""
 
     kind: Literal["image", "file"]
@@ -33,8 +31,7 @@ class MediaContent:
     name: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ReasoningContent:
+class ReasoningContent(Value):
     """The model's own reasoning; `provider_metadata` (signatures and the like) only ever goes back to the same provider
     and model.
     """
@@ -43,8 +40,7 @@ class ReasoningContent:
     provider_metadata: dict[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CallContent:
+class CallContent(Value):
     """A tool call the model made."""
 
     call_id: str
@@ -53,22 +49,19 @@ class CallContent:
     provider_executed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class UserMessage:
+class UserMessage(Value):
     """What the user side says (user, synthetic and system facts alike)."""
 
     content: tuple[TextContent | MediaContent, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AssistantMessage:
+class AssistantMessage(Value):
     """What the model said before."""
 
     content: tuple[TextContent | ReasoningContent | CallContent, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ResultMessage:
+class ResultMessage(Value):
     """The one result of one call; stands after the assistant message that holds the call, in call order."""
 
     call_id: str
@@ -80,8 +73,7 @@ class ResultMessage:
 Message = UserMessage | AssistantMessage | ResultMessage
 
 
-@dataclass(frozen=True, slots=True)
-class ToolSpec:
+class ToolSpec(Value):
     """A tool as the model sees it; `parameters` is a JSON Schema object."""
 
     name: str
@@ -89,8 +81,7 @@ class ToolSpec:
     parameters: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Value):
     """One provider request. `model` is the provider's own name for it, without our `provider:` prefix."""
 
     session_id: str
@@ -109,8 +100,7 @@ MAY_REPEAT = " It changes nothing that matters when repeated, so it may be made 
 CHECK_FIRST = " It may have happened. Check its effect before making it again."
 
 
-@dataclass(frozen=True, slots=True)
-class Speaker:
+class Speaker(Value):
     """Whom a request is for; provider metadata only ever goes back to the same one."""
 
     provider: str

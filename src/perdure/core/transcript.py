@@ -6,17 +6,15 @@ Lives here: `Transcript`, a frozen value that is also the fold's view of itself,
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from typing import Any
 
 from perdure import errors
 from perdure.core import events, fold, messages, view
+from perdure.core.value import Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class Transcript:
+class Transcript(Value):
     """A transcript in memory, as far as `seq`."""
 
     messages: tuple[messages.Message, ...] = ()
@@ -69,7 +67,7 @@ def _apply(held: tuple[messages.Message, ...], change: view.Change) -> tuple[mes
     was = held[index]
     if isinstance(change, view.Update):
         parts = {"parts": was.parts} if isinstance(was, messages.Assistant) else {}
-        now: messages.Message = dataclasses.replace(change.message, **parts)
+        now: messages.Message = replace(change.message, **parts)
     elif isinstance(was, messages.Assistant):
         part = (change.part,)
         now = replace(was, parts=was.parts[: change.ordinal] + part + was.parts[change.ordinal + 1 :])

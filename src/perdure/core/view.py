@@ -6,28 +6,25 @@ here: the rules (`fold.py`) and the homes (`transcript.py`, `log/projections.py`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from perdure.core import messages
+from perdure.core.value import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Insert:
+class Insert(Value):
     """A new message."""
 
     message: messages.Message
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
+class Update(Value):
     """Another header for a message that exists; its parts stay."""
 
     message: messages.Message
 
 
-@dataclass(frozen=True, slots=True)
-class PutPart:
+class PutPart(Value):
     """A part of an assistant, new or changed."""
 
     message_id: str

@@ -8,7 +8,6 @@ only what would be a lie), claims and drafts (operational, never made by a proje
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from perdure import errors, ids
@@ -279,7 +278,7 @@ def _step_recovered(tx: port.Tx, recorded: Recorded) -> None:
     tx.approvals.close(fact.session_id)
     amid = fact.assistant_message_id
     if amid and tx.messages.owner(amid) != fact.session_id:
-        fact = replace(fact, assistant_message_id=None)
+        fact = events.replace(fact, assistant_message_id=None)
     newest = tx.messages.newest_assistant(fact.session_id)
     inserted = tx.recoveries.insert(fact, ids.continue_message(fact.execution_id), recorded.created)
     if inserted and newest and newest.retry and newest.time.completed is None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from perdure import errors
 from perdure.core import messages, projection, rows
+from perdure.core.value import names
 from perdure.store import port
 
 PAGE = 200
@@ -85,10 +86,10 @@ def _one(what: str, found: Any, wanted: Any) -> Iterator[str]:
         if found is not wanted:
             yield f"{what}: missing" if found is None else f"{what}: the log knows none"
         return
-    for field in dataclasses.fields(wanted):
-        is_, should = getattr(found, field.name), getattr(wanted, field.name)
+    for name in names(wanted.__class__):
+        is_, should = getattr(found, name), getattr(wanted, name)
         if is_ != should or is_.__class__ is not should.__class__:
-            yield f"{what}: {field.name} is {_short(is_)}, the log says {_short(should)}"
+            yield f"{what}: {name} is {_short(is_)}, the log says {_short(should)}"
 
 
 def _short(value: Any) -> str:

@@ -315,7 +315,7 @@ def _used_apart(failed: step.Failed) -> tuple[step.Failed, list[events.UsageReco
             )
             used.append(one)
         if isinstance(fact, events.StepFailed):
-            rest.append(dataclasses.replace(fact, tokens=None, cost=None))
+            rest.append(events.replace(fact, tokens=None, cost=None))
     return dataclasses.replace(failed, facts=tuple(rest)), used
 
 

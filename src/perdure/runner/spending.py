@@ -7,12 +7,12 @@ follows from a budget that is used up.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
 from perdure import errors
 from perdure.core import budget
+from perdure.core.value import replace
 from perdure.log.unit import Unit
 from perdure.models import port
 from perdure.runner.turn import Turn
@@ -74,7 +74,7 @@ def _rows(unit: Unit, session_id: str, after: int) -> Iterator[rows.EventRow]:
 def reached(unit: Unit, turn: Turn) -> str | None:
     """Which budget is used up, in words; None while another call may be made."""
     seconds = (unit.now - turn.began) / 1000
-    words = budget.exceeded(turn.policy.turn_budget, dataclasses.replace(turn.spent, seconds=seconds))
+    words = budget.exceeded(turn.policy.turn_budget, replace(turn.spent, seconds=seconds))
     limit = turn.policy.session_budget
     if words or limit is None:
         return words

@@ -7,7 +7,6 @@ gives the same child, event by event.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from typing import Any
 
@@ -58,7 +57,7 @@ def _copy(unit: Unit, registry: codec.Registry, parent_id: str, child_id: str, u
 def _copy_one(unit: Unit, registry: codec.Registry, row: EventRow, child_id: str, origin: events.Origin) -> None:
     payload = rewrite(registry.upcast(registry.decode(row.type, row.data)), child_id)
     if isinstance(payload, events.SessionCreated):
-        payload = dataclasses.replace(payload, forked_from=origin)
+        payload = events.replace(payload, forked_from=origin)
     seq = unit.tx.events.next_seq(child_id)
     metadata = codec.load_object(row.metadata)
     own = row.id != ids.event_at(row.aggregate_id, row.seq)
@@ -76,7 +75,7 @@ def rewrite(payload: Any, child_id: str) -> Any:
             changes[name] = derive(child_id, value)
     if isinstance(payload, events.ExecutionEnded):
         changes["message_ids"] = tuple(derive(child_id, one) for one in payload.message_ids)
-    return dataclasses.replace(payload, **changes)
+    return events.replace(payload, **changes)
 
 
 def derive(child_id: str, old: str) -> str:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from perdure.core import events, messages, transcript
+from perdure.core.value import names
 from perdure.log.log import Log
 from perdure.store import port
 
@@ -147,7 +148,7 @@ def weight(value: object) -> int:
             elif kind is list or kind is tuple:
                 waiting += one
             else:
-                waiting += [getattr(one, name) for name in getattr(one, "__dataclass_fields__", ())]
+                waiting += [getattr(one, name) for name in names(kind)]
     return found
 
 

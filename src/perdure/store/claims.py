@@ -6,14 +6,13 @@ commits or something is rolled back (`group_commit.py`): each unit of a turn is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
 
 from perdure.core import events
+from perdure.core.value import Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimRow:
+class ClaimRow(Value):
     """A claim; its id is the execution's. `interrupted` is the mark its owner must settle first."""
 
     id: str

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from perdure.core import messages
+from perdure.core.value import Value
 
 
-@dataclass(frozen=True, slots=True)
-class EpochRow:
+class EpochRow(Value):
     """A frozen system baseline, the values it was built from (JSON text) and the seq it starts after."""
 
     baseline: str
@@ -17,8 +16,7 @@ class EpochRow:
     baseline_seq: int
 
 
-@dataclass(frozen=True, slots=True)
-class DraftRow:
+class DraftRow(Value):
     """Text a reader has seen of a part that is still open."""
 
     message_id: str

@@ -18,10 +18,10 @@ from typing import Any
 
 from perdure import errors, ids
 from perdure.core import codec
+from perdure.core.value import Value
 
 
-@dataclass(frozen=True, slots=True)
-class EventRow:
+class EventRow(Value):
     """A stored event; `type` is versioned, `data` and `metadata` are JSON text, `position` the commit order."""
 
     id: str

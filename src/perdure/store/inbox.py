@@ -6,14 +6,13 @@ too, until another connection commits or something is rolled back (`group_commit
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
 
 from perdure.core import codec, messages
+from perdure.core.value import Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class InputRow:
+class InputRow(Value):
     """An input; `prompt` is its canonical JSON text, decoded only where it is used (IN-14). `usage` is that of the settled
     turns it ran in, None where they used nothing.
     """

@@ -8,14 +8,13 @@ table. Settings change rarely and are written at once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
 
 from perdure.core import codec, events, messages
+from perdure.core.value import Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class SessionRow:
+class SessionRow(Value):
     """A session: settings, totals, the open execution and the operational flags. `turn_usage` is what the turn that is not
     settled yet used, None where that is nothing.
     """

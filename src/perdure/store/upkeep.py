@@ -13,6 +13,7 @@ from typing import Any
 
 from perdure import errors
 from perdure.core import bodies, codec, messages, projection, rows
+from perdure.core.value import names
 from perdure.store.approvals import ApprovalRow
 from perdure.store.claims import ClaimRow, Claims
 from perdure.store.content import Content
@@ -136,8 +137,8 @@ class Upkeep:
             attempts = kept.session.wake_attempts
             self._q.upkeep_restore_session(self._c, id=session_id, wake_attempts=attempts, **flags)
         if kept.claim:
-            columns = dataclasses.asdict(kept.claim)
-            self._q.upkeep_restore_claim(self._c, **{**columns, "interrupted": int(kept.claim.interrupted)})
+            columns = {**_columns(kept.claim), "interrupted": int(kept.claim.interrupted)}
+            self._q.upkeep_restore_claim(self._c, **columns)
         for recovery in kept.recoveries:
             self._q.upkeep_restore_recovery(
                 self._c,
@@ -167,7 +168,7 @@ def _named(number: int, data: str) -> str:
 
 def _columns(value: Any) -> dict[str, Any]:
     """The fields as they are."""
-    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return {name: getattr(value, name) for name in names(value.__class__)}
 
 
 def _session(one: rows.Session) -> dict[str, Any]:

@@ -1,12 +1,12 @@
 """Every verb on messages and parts, on every store (MSG-2, MSG-3, MSG-8)."""
 
-import dataclasses
 import itertools
 
 import pytest
 
 from perdure import errors
 from perdure.core import bodies, codec, events, messages
+from perdure.core.value import replace
 from perdure.store.events import EventRow
 
 
@@ -105,7 +105,7 @@ async def test_a_header_is_changed_without_touching_its_parts(store, build):
 
     header, page = await store.write(work)
     assert header == ended
-    assert page == [dataclasses.replace(ended, parts=(part,))]
+    assert page == [replace(ended, parts=(part,))]
 
 
 async def test_parts_stand_in_order_and_the_last_of_an_id_counts(store, build):
@@ -185,7 +185,7 @@ async def test_a_unit_sees_what_it_changed_and_the_rows_have_it_once_it_ends_msg
         tx.messages.put_part("ses_1", "msg_1", 0, messages.TextPart("p"))
         tx.messages.put_part("ses_1", "msg_1", 0, ended)
         tx.messages.put_part("ses_1", "msg_1", 1, messages.TextPart("q"))
-        tx.messages.update(dataclasses.replace(tx.messages.newest_assistant("ses_1"), finish="stop"))
+        tx.messages.update(replace(tx.messages.newest_assistant("ses_1"), finish="stop"))
         last = tx.messages.last_part("ses_1", "msg_1", "text", "p")
         return last, tx.messages.next_ordinal("msg_1"), tx.messages.open_parts("ses_1", "msg_1")
 
@@ -202,7 +202,7 @@ async def test_what_a_failed_unit_changed_is_not_seen_by_the_next(store, build):
 
     def failing(tx):
         tx.messages.put_part("ses_1", "msg_1", 0, messages.TextPart("p"))
-        tx.messages.update(dataclasses.replace(tx.messages.newest_assistant("ses_1"), finish="stop"))
+        tx.messages.update(replace(tx.messages.newest_assistant("ses_1"), finish="stop"))
         raise Refused
 
     await store.write(setup)
@@ -262,7 +262,7 @@ async def test_a_unit_of_several_sessions_leaves_nothing_behind_of_what_they_wer
         two.append(tx)
         if first == "a part of it put unseen":
             tx.messages.put_part("ses_1", "msg_1", 0, part)
-        tx.messages.update(dataclasses.replace(tx.messages.get("msg_1"), finish="stop"))
+        tx.messages.update(replace(tx.messages.get("msg_1"), finish="stop"))
         two.append(tx, "ses_2")
         tx.messages.newest_assistant("ses_2")
 
@@ -374,7 +374,7 @@ async def test_a_body_is_never_read_from_anything_but_its_fact_msg_8(store, buil
     if names and not hasattr(fact, names):
         fact = events.ContextUpdated(session_id="ses_1", message_id="msg_1", text=LONG)
     elif names:
-        fact = dataclasses.replace(fact, **{names: "another"})
+        fact = replace(fact, **{names: "another"})
 
     def work(tx):
         build.session(tx)
