@@ -17,7 +17,7 @@ import msgspec
 
 from perdure import errors
 from perdure.core import events, messages
-from perdure.core.value import names, replace
+from perdure.core.value import Value, names, replace
 
 T = TypeVar("T")
 Upcast = Callable[[Any], Any]
@@ -62,10 +62,24 @@ def _bare(value: Any) -> Any:
     return bare
 
 
+_plain: dict[type[Any], bool] = {}
+
+
+def _is_plain(cls: type[Any]) -> bool:
+    """Whether its values can be written as they stand: with no field that may be None or hold another value."""
+    scalar = {str, int, float, bool, messages.JsonObject}
+    hints = typing.get_type_hints(cls).values() if issubclass(cls, Value) else [None]
+    return all(hint in scalar or typing.get_origin(hint) is typing.Literal for hint in hints)
+
+
 def dump(value: Any) -> str:
-    """Encode a dataclass or JSON value. Raises `InvalidInput` for text that is not Unicode or a value JSON cannot hold."""
+    """Encode a value of ours or of JSON. Raises `InvalidInput` for text that is not Unicode or a value JSON cannot hold."""
+    cls: type[Any] = value.__class__
+    plain = _plain.get(cls)
+    if plain is None:
+        plain = _plain[cls] = _is_plain(cls)
     try:
-        return _encoder.encode(_bare(value)).decode()
+        return _encoder.encode(value if plain else _bare(value)).decode()
     except (UnicodeEncodeError, TypeError, ValueError, OverflowError, RecursionError) as error:
         msg = f"The value cannot be written as JSON: {error}"
         raise errors.InvalidInput(msg) from error
