@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure import errors
-from perdure.core import codec, events, messages
+from perdure.core import codec, columns, events, messages
 from perdure.core.value import Value, names
 
 JSON = st.recursive(
@@ -51,7 +51,7 @@ BEGINNINGS = (
 @given(begins=st.sampled_from(BEGINNINGS), ends=st.text(max_size=6), session_id=st.sampled_from(["a", "", 'a"', "b"]))
 def test_whatever_is_stored_without_a_session_id_comes_back_to_the_last_character_db(begins, ends, session_id):
     text = begins + ends
-    assert codec.with_session(codec.without_session(text, session_id), session_id) == text
+    assert columns.with_session(columns.without_session(text, session_id), session_id) == text
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations([1, 2, 10])))
@@ -270,25 +270,34 @@ HEADS = (
 @pytest.mark.parametrize("part", PARTS)
 def test_a_part_s_row_leaves_out_its_id_and_what_most_calls_are_db(part):
     kind, part_id = messages.part_key(part)
-    row = codec.dump_part_row(part)
+    row = columns.dump_part(part)
     assert not {"id", "call_id"} & set(codec.load_object(row))
     assert ("effect" in codec.load_object(row)) == (part is PARTS[2])
-    assert codec.load_part_row("s", "m", kind, part_id, row) == part
+    assert columns.load_part("s", "m", kind, part_id, row) == part
 
 
 @pytest.mark.parametrize("message", HEADS)
 def test_a_message_s_row_leaves_out_what_stands_in_columns_db(message):
-    kind, row = codec.message_type(message), codec.dump_message_row(message)
+    kind, row = codec.message_type(message), columns.dump_message(message)
     held = codec.load_object(row)
     assert not {"id", "seq", "parts"} & set(held)
     assert held["time"] == ({"completed": 9} if message.time == AT else {})
-    assert codec.load_message_row("s", message.id, kind, row, seq=3, created=7) == message
+    assert columns.load_message("s", message.id, kind, row, seq=3, created=7) == message
 
 
 @pytest.mark.parametrize("damaged", ["", "{}", "[]", '{"text"', '{"time":[]}', '{"id":"x","time":{}}', "{,}"])
 def test_a_row_that_is_none_never_reads_as_empty_msg_8(damaged):
     for kind in ("text", "tool"):
         with pytest.raises(errors.MessageUndecodable, match="m of session s"):
-            codec.load_part_row("s", "m", kind, "p", damaged)
+            columns.load_part("s", "m", kind, "p", damaged)
     with pytest.raises(errors.MessageUndecodable, match="m of session s"):
-        codec.load_message_row("s", "m", "synthetic", damaged, seq=3, created=7)
+        columns.load_message("s", "m", "synthetic", damaged, seq=3, created=7)
+
+
+def test_a_row_whose_data_names_another_than_its_columns_is_refused_msg_8():
+    with pytest.raises(errors.MessageUndecodable, match="different messages"):
+        columns.load_message("s", "m", "synthetic", '{"time":{},"text":"go","id":"x"}', seq=3, created=7)
+    with pytest.raises(errors.MessageUndecodable, match="different messages"):
+        columns.load_message("s", "m", "synthetic", '{"time":{},"text":"go","seq":4}', seq=3, created=7)
+    with pytest.raises(errors.MessageUndecodable, match="text p names another part"):
+        columns.load_part("s", "m", "text", "p", '{"text":"go","id":"x"}')

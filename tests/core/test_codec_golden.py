@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.core import codec
+from perdure.core import codec, columns
 
 WHERE = Path(__file__).parents[1] / "golden" / "examples.py"
 _spec = importlib.util.spec_from_file_location("golden_examples", WHERE)
@@ -46,6 +46,6 @@ def test_the_golden_lines_hold_every_field_and_the_values_that_were_stored_log_1
 def test_every_fact_of_a_session_is_stored_without_the_id_that_its_row_tells_db(definition):
     for line in examples.lines_of(examples.path_of(definition)):
         session_id = json.loads(line)["session_id"]
-        stored = codec.without_session(line, session_id)
+        stored = columns.without_session(line, session_id)
         assert "session_id" not in json.loads(stored)
-        assert codec.with_session(stored, session_id) == line
+        assert columns.with_session(stored, session_id) == line

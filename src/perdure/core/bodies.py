@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from perdure import errors
-from perdure.core import codec, events, messages
+from perdure.core import codec, columns, events, messages
 
 INLINE = 256
 """Bodies of fewer characters stay in their row."""
@@ -37,8 +37,8 @@ def holder(recorded: events.Recorded[Any], part: messages.Part) -> int | None:
 def dump(part: messages.Part, held_by: int | None) -> tuple[str, int | None]:
     """A part as a row holds it, and the seq of the fact that holds the rest."""
     if held_by is None or _length(part) < INLINE:
-        return codec.dump_part_row(part), None
-    return (codec.dump_part_row(_answered(part, None)) if isinstance(part, messages.ToolPart) else _EVERYTHING), held_by
+        return columns.dump_part(part), None
+    return (columns.dump_part(_answered(part, None)) if isinstance(part, messages.ToolPart) else _EVERYTHING), held_by
 
 
 def load(session_id: str, message_id: str, row: Row) -> messages.Part:
@@ -47,13 +47,13 @@ def load(session_id: str, message_id: str, row: Row) -> messages.Part:
     """
     kind, part_id, data, held_by, stored_type, text = row
     if held_by is None:
-        return codec.load_part_row(session_id, message_id, kind, part_id, data)
-    part = codec.load_part_row(session_id, message_id, kind, part_id, data) if kind == "tool" else None
+        return columns.load_part(session_id, message_id, kind, part_id, data)
+    part = columns.load_part(session_id, message_id, kind, part_id, data) if kind == "tool" else None
     try:
         if stored_type is None or text is None:
             raise errors.Undecodable("it is missing")
         registry = codec.session_registry()
-        fact = registry.upcast(registry.decode(stored_type, codec.with_session(text, session_id)))
+        fact = registry.upcast(registry.decode(stored_type, columns.with_session(text, session_id)))
         whole = _whole(message_id, part_id, part, fact)
     except (errors.Undecodable, errors.InvalidDurableEvent) as error:
         why = f"its fact {held_by} should hold the body of {kind} {part_id}: {error}"

@@ -1,9 +1,9 @@
 """JSON, both ways: the only place that knows how facts, messages and prompts are written.
 
 Lives here: the registry of durable definitions ((type, version) ↔ class, with upcasts to the latest), the encoding of
-stored events and rows, canonical JSON for equality. Not here: what anything means. Encoding is msgspec over plain
-dataclasses; fields that are None are left out, so an added optional field changes no stored byte. What cannot be
-decoded raises `Undecodable`, never reads as empty.
+facts and messages, canonical JSON for equality. Not here: what anything means, what a row leaves out (`columns.py`).
+Encoding is msgspec over values and dataclasses; fields that are None are left out, so an added optional field changes no
+stored byte. What cannot be decoded raises `Undecodable`, never reads as empty.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ def _field_names(cls: type[Any]) -> tuple[str, ...] | None:
     return _names[cls]
 
 
-def _bare(value: Any) -> Any:
-    """A dataclass as a dict without its None fields, all the way down; anything else as it is."""
+def bare(value: Any) -> Any:
+    """A value, or a dataclass, as a dict without its None fields, all the way down; anything else as it is."""
     cls: type[Any] = value.__class__
     if cls is tuple:
-        return [_bare(item) for item in value]
+        return [bare(item) for item in value]
     names = _names[cls] if cls in _names else _field_names(cls)
     if names is None:
         return value
-    bare: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for name in names:
         item = getattr(value, name)
         if item is not None:
-            bare[name] = item if type(item) is str else _bare(item)
-    return bare
+            found[name] = item if type(item) is str else bare(item)
+    return found
 
 
 _plain: dict[type[Any], bool] = {}
@@ -79,14 +79,14 @@ def dump(value: Any) -> str:
     if plain is None:
         plain = _plain[cls] = _is_plain(cls)
     try:
-        return _encoder.encode(value if plain else _bare(value)).decode()
+        return _encoder.encode(value if plain else bare(value)).decode()
     except (UnicodeEncodeError, TypeError, ValueError, OverflowError, RecursionError) as error:
         msg = f"The value cannot be written as JSON: {error}"
         raise errors.InvalidInput(msg) from error
 
 
 def refuse_unlike(what: str, value: Any) -> None:
-    """Raise `InvalidInput` for a dataclass that would not come back as it is: of other types than declared, or with NaN."""
+    """Raise `InvalidInput` for a value that would not come back as it is: of other types than declared, or with NaN."""
     try:
         if load(dump(value), value.__class__) == value:
             return
@@ -103,7 +103,7 @@ def dump_optional(value: Any) -> str | None:
 
 def canonical(value: Any) -> str:
     """Encode with sorted keys: equal values give equal text."""
-    return _sorted_encoder.encode(_bare(value)).decode()
+    return _sorted_encoder.encode(bare(value)).decode()
 
 
 def load(text: str | bytes, kind: type[T]) -> T:
@@ -226,28 +226,6 @@ def aggregate_of(payload: Any) -> str:
     return getattr(payload, payload.aggregate_field)
 
 
-def without_session(data: str, session_id: str) -> str:
-    """A fact's JSON without the session id that it begins with, for a row that tells it; any other text behind a space, by
-    which `with_session` knows the one from the other.
-    """
-    head = f'{{"session_id":"{session_id}"'
-    if data.startswith(head):
-        if data.startswith(',"', len(head)):
-            return f"{{{data[len(head) + 1 :]}"
-        if data == f"{head}}}":
-            return "{}"
-    return f" {data}"
-
-
-def with_session(data: str, session_id: str) -> str:
-    """The text that `without_session` was given, to the last character."""
-    if data.startswith(" "):
-        return data[1:]
-    if data == "{}":
-        return f'{{"session_id":"{session_id}"}}'
-    return f'{{"session_id":"{session_id}",{data[1:]}'
-
-
 SESSION_FACTS: tuple[type[Any], ...] = typing.get_args(events.Fact)
 OLDER_FACTS: tuple[tuple[type[Any], Upcast], ...] = ()
 """Definitions of earlier versions, each with the step to the next one. They stay for ever, as the events do."""
@@ -288,9 +266,9 @@ def message_type(message: messages.Message) -> str:
 
 def dump_message(message: messages.Message) -> str:
     """A message's header; an assistant's parts stand in rows of their own."""
-    bare = _bare(message)
-    bare.pop("parts", None)
-    return dump(bare)
+    held = bare(message)
+    held.pop("parts", None)
+    return dump(held)
 
 
 def load_message(session_id: str, message_id: str, kind: str, data: str) -> messages.Message:
@@ -310,56 +288,11 @@ def with_parts(message: messages.Assistant, parts: tuple[messages.Part, ...]) ->
 
 
 def dump_part(part: messages.Part) -> str:
-    """A part as a row holds it."""
-    bare = _bare(part)
+    """A part, whole."""
+    held = bare(part)
     if isinstance(part, messages.ToolPart):
-        bare["status"] = messages.tool_status(part)
-    return dump(bare)
-
-
-def dump_message_row(message: messages.Message) -> str:
-    """A message's header as its row holds it, without what stands in columns: id, seq and the time it was created."""
-    bare = _bare(message)
-    bare.pop("parts", None)
-    del bare["id"], bare["seq"], bare["time"]["created"]
-    return dump(bare)
-
-
-def load_message_row(
-    session_id: str, message_id: str, kind: str, data: str, *, seq: int, created: int
-) -> messages.Message:
-    """Decode such a header. Raises `MessageUndecodable`."""
-    if not data.startswith(_TIME):
-        raise errors.MessageUndecodable(session_id, message_id, "it does not begin with its time")
-    rest = data[len(_TIME) :]
-    head = f'{{"id":{dump(message_id)},"seq":{seq},"time":{{"created":{created}'
-    return load_message(session_id, message_id, kind, f"{head}{'' if rest.startswith('}') else ','}{rest}")
-
-
-_TIME = '{"time":{'
-
-
-def dump_part_row(part: messages.Part) -> str:
-    """A part as its row holds it: without its id, which stands in a column, and what most calls are."""
-    bare = _bare(part)
-    if not isinstance(part, messages.ToolPart):
-        del bare["id"]
-        return dump(bare)
-    del bare["call_id"]
-    if part.effect == "write":
-        del bare["effect"]
-    if not part.provider_executed:
-        del bare["provider_executed"]
-    bare["status"] = messages.tool_status(part)
-    return dump(bare)
-
-
-def load_part_row(session_id: str, message_id: str, kind: str, part_id: str, data: str) -> messages.Part:
-    """Decode such a part. Raises `MessageUndecodable`."""
-    named, first = ("call_id", '{"name":') if kind == "tool" else ("id", '{"text":')
-    if not data.startswith(first):  # whatever else it is would read as a part that says nothing
-        raise errors.MessageUndecodable(session_id, message_id, f"{kind} {part_id} does not begin with {first}")
-    return load_part(session_id, message_id, kind, f'{{"{named}":{dump(part_id)},{data[1:]}')
+        held["status"] = messages.tool_status(part)
+    return dump(held)
 
 
 def load_part(session_id: str, message_id: str, kind: str, data: str) -> messages.Part:
@@ -378,7 +311,7 @@ def load_part(session_id: str, message_id: str, kind: str, data: str) -> message
         raise errors.MessageUndecodable(session_id, message_id, str(error)) from error
 
 
-# msgspec takes no union of two dataclasses: what holds one in `messages` has a row of its own here.
+# msgspec takes no union of two of these classes: what holds one in `messages` has a row of its own here.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

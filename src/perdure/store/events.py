@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perdure import errors, ids
-from perdure.core import codec
+from perdure.core import columns
 from perdure.core.value import Value
 
 
@@ -46,12 +46,12 @@ def duplicate(known: EventRow) -> errors.InvalidDurableEvent:
     return errors.InvalidDurableEvent(f"Event {known.id} already exists {where}")
 
 
-def event_row(columns: Any) -> EventRow:
+def event_row(row: Any) -> EventRow:
     """An event from its row under its aggregate's name."""
-    event_id, aggregate_id, seq, kind, created, data, metadata, position = columns
+    event_id, aggregate_id, seq, kind, created, data, metadata, position = row
     if event_id is None:
         event_id = ids.event_at(aggregate_id, seq)
-    data = codec.with_session(data, aggregate_id)
+    data = columns.with_session(data, aggregate_id)
     return EventRow(event_id, aggregate_id, seq, kind, created, data, metadata, position)
 
 
@@ -174,9 +174,9 @@ class Events:
     def put_sequence(self, aggregate_id: str, seq: int, owner_id: str | None) -> None:
         """Set number and owner."""
         self._let_go(aggregate_id)
-        columns = {"aggregate_id": aggregate_id, "seq": seq, "owner_id": owner_id}
-        number = self._q.sequence_put(self._c, **columns)
-        self._numbers[aggregate_id] = self._q.sequence_insert(self._c, **columns) if number is None else number
+        row = {"aggregate_id": aggregate_id, "seq": seq, "owner_id": owner_id}
+        number = self._q.sequence_put(self._c, **row)
+        self._numbers[aggregate_id] = self._q.sequence_insert(self._c, **row) if number is None else number
 
     def _let_go(self, aggregate_id: str) -> None:
         """What is known of a sequence row that somebody else is about to change."""
@@ -209,7 +209,7 @@ class Events:
                 "seq": row.seq,
                 "type": row.type,
                 "created": row.created,
-                "data": codec.without_session(row.data, row.aggregate_id) if row.seq else f" {row.data}",
+                "data": columns.without_session(row.data, row.aggregate_id) if row.seq else f" {row.data}",
                 "metadata": row.metadata,
                 "proof": proof,
             }

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from perdure.core import bodies, codec, messages
+from perdure.core import bodies, codec, columns, messages
 from perdure.store.events import Events
 
 KEPT = 256
@@ -23,7 +23,7 @@ _Placed = tuple[int, messages.Part]
 
 def _decoded(row: Any) -> messages.Message:
     message_id, session_id, kind, seq, created, data = row
-    return codec.load_message_row(session_id, message_id, kind, data, seq=seq, created=created)
+    return columns.load_message(session_id, message_id, kind, data, seq=seq, created=created)
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class Messages:
         if newest is None or newest.message is None:
             return
         if newest.changed:
-            self._q.message_update(self._c, id=newest.message.id, data=codec.dump_message_row(newest.message))
+            self._q.message_update(self._c, id=newest.message.id, data=columns.dump_message(newest.message))
             newest.changed = False
         for ordinal, (part, held_by) in newest.parts.items():
             self._write(newest.message.id, ordinal, part, held_by)
@@ -121,7 +121,7 @@ class Messages:
             type=codec.message_type(message),
             seq=message.seq,
             time_created=message.time.created,
-            data=codec.dump_message_row(message),
+            data=columns.dump_message(message),
         )
         if inserted is not None and isinstance(message, messages.Assistant):
             self.flush()
@@ -136,7 +136,7 @@ class Messages:
             return
         if isinstance(message, messages.Assistant):
             self.forget()  # whosever it is
-        self._q.message_update(self._c, id=message.id, data=codec.dump_message_row(message))
+        self._q.message_update(self._c, id=message.id, data=columns.dump_message(message))
 
     def owner(self, message_id: str) -> str | None:
         """The session a message id belongs to."""
@@ -260,4 +260,4 @@ class Messages:
         """Parts not ended and calls not settled, in order."""
         self.flush()
         rows = self._q.part_open(self._c, message_id=message_id)
-        return [(row[0], codec.load_part_row(session_id, message_id, *row[1:])) for row in rows]
+        return [(row[0], columns.load_part(session_id, message_id, *row[1:])) for row in rows]

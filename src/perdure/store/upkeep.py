@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perdure import errors
-from perdure.core import bodies, codec, messages, projection, rows
+from perdure.core import bodies, codec, columns, messages, projection, rows
 from perdure.core.value import names
 from perdure.store.approvals import ApprovalRow
 from perdure.store.claims import ClaimRow, Claims
@@ -196,7 +196,7 @@ def _message(session_id: str, one: messages.Message) -> dict[str, Any]:
         "type": codec.message_type(one),
         "seq": one.seq,
         "time_created": one.time.created,
-        "data": codec.dump_message_row(one),
+        "data": columns.dump_message(one),
     }
 
 

@@ -1,0 +1,83 @@
+"""What stands in the columns of a row is left out of its JSON.
+
+Lives here: the JSON of facts, messages and parts as rows hold it, there and back (DB). Not here: JSON in itself
+(`codec.py`), which of a long part's body stands in a fact (`bodies.py`). What was left out is put back into the text before
+that is decoded, so a text that does not begin as it must is refused: it could read as something that says nothing. So is
+one that says otherwise further on.
+"""
+
+from __future__ import annotations
+
+from perdure import errors
+from perdure.core import codec, messages
+
+_TIME = '{"time":{'
+
+
+def without_session(data: str, session_id: str) -> str:
+    """A fact's JSON without the session id that it begins with, for a row that tells it; any other text behind a space, by
+    which `with_session` knows the one from the other.
+    """
+    head = f'{{"session_id":"{session_id}"'
+    if data.startswith(head):
+        if data.startswith(',"', len(head)):
+            return f"{{{data[len(head) + 1 :]}"
+        if data == f"{head}}}":
+            return "{}"
+    return f" {data}"
+
+
+def with_session(data: str, session_id: str) -> str:
+    """The text that `without_session` was given, to the last character."""
+    if data.startswith(" "):
+        return data[1:]
+    if data == "{}":
+        return f'{{"session_id":"{session_id}"}}'
+    return f'{{"session_id":"{session_id}",{data[1:]}'
+
+
+def dump_message(message: messages.Message) -> str:
+    """A message's header, without what stands in columns: id, seq and the time it was created."""
+    held = codec.bare(message)
+    held.pop("parts", None)
+    del held["id"], held["seq"], held["time"]["created"]
+    return codec.dump(held)
+
+
+def load_message(session_id: str, message_id: str, kind: str, data: str, *, seq: int, created: int) -> messages.Message:
+    """Decode such a header. Raises `MessageUndecodable`."""
+    if not data.startswith(_TIME):
+        raise errors.MessageUndecodable(session_id, message_id, "it does not begin with its time")
+    rest = data[len(_TIME) :]
+    head = f'{{"id":{codec.dump(message_id)},"seq":{seq},"time":{{"created":{created}'
+    text = f"{head}{'' if rest.startswith('}') else ','}{rest}"
+    message = codec.load_message(session_id, message_id, kind, text)
+    if (message.id, message.seq) != (message_id, seq):  # whoever pages by seq would go in a circle
+        raise errors.MessageUndecodable(session_id, message_id, "its columns and its data name different messages")
+    return message
+
+
+def dump_part(part: messages.Part) -> str:
+    """A part as its row holds it: without its id, which stands in a column, and what most calls are."""
+    held = codec.bare(part)
+    if not isinstance(part, messages.ToolPart):
+        del held["id"]
+        return codec.dump(held)
+    del held["call_id"]
+    if part.effect == "write":
+        del held["effect"]
+    if not part.provider_executed:
+        del held["provider_executed"]
+    held["status"] = messages.tool_status(part)
+    return codec.dump(held)
+
+
+def load_part(session_id: str, message_id: str, kind: str, part_id: str, data: str) -> messages.Part:
+    """Decode such a part. Raises `MessageUndecodable`."""
+    named, first = ("call_id", '{"name":') if kind == "tool" else ("id", '{"text":')
+    if not data.startswith(first):  # whatever else it is would read as a part that says nothing
+        raise errors.MessageUndecodable(session_id, message_id, f"{kind} {part_id} does not begin with {first}")
+    part = codec.load_part(session_id, message_id, kind, f'{{"{named}":{codec.dump(part_id)},{data[1:]}')
+    if messages.part_key(part)[1] != part_id:
+        raise errors.MessageUndecodable(session_id, message_id, f"the data of {kind} {part_id} names another part")
+    return part
