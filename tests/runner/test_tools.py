@@ -13,7 +13,7 @@ import threading
 import pytest
 
 from perdure import ToolContext, ToolError, ToolResult, tool
-from perdure.core import codec
+from perdure.core import codec, messages
 from perdure.runner import tool_results, tools
 from perdure.tools.function import Bound
 
@@ -256,6 +256,11 @@ class Receipt:
         ([1, 2], "[1,2]", None),
         ({"a": 1}, '{"a":1}', {"a": 1}),
         (Receipt(7), '{"order":7}', {"order": 7}),
+        (
+            messages.TextPart("t", "so"),
+            '{"id":"t","text":"so","ended":false}',
+            {"id": "t", "text": "so", "ended": False},
+        ),
         (ToolResult("said", {"x": 1}), "said", {"x": 1}),
         (ToolResult(structured={"x": 1}), '{"x":1}', {"x": 1}),
     ],

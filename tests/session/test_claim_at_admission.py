@@ -312,6 +312,20 @@ async def test_a_stop_in_between_waits_for_the_claim_and_lets_go_of_it_ex_9(node
     assert (await (await alive.session()).wait("hello")).outcome == "succeeded", "at once, with no lease to wait for"
 
 
+async def test_a_stop_that_is_given_up_takes_nothing_from_an_admission_under_way_in_1(nodes):
+    node = await nodes([])
+    _, gap, prompting = await in_the_gap(node)
+    stopping = asyncio.create_task(node.engine.stop())
+    while not node.engine.claims.stopping:  # noqa: ASYNC110, the flag is all there is to see
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    stopping.cancel()
+    await asyncio.gather(stopping, return_exceptions=True)
+    gap.gate.open()
+    assert (await prompting).state == "admitted"
+    await node.engine.store.close()
+
+
 @pytest.mark.parametrize("turns", range(0, 24, 3))
 async def test_a_stop_at_any_moment_of_an_admission_leaves_no_claim_to_wait_for_ex_9(nodes, turns):
     node = await nodes([], grace_seconds=0)

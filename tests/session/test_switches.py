@@ -41,3 +41,16 @@ async def test_a_switch_that_was_answered_before_the_first_step_began_counts_for
     started = await node.facts(events.StepStarted)
     assert [one.agent for one in started] == (["other"] if what == "agent" else [])
     assert receipt.outcome == ("succeeded" if what == "agent" else "failed")
+
+
+async def test_whoever_changes_the_objects_of_an_answer_changes_no_setting_and_may_send_them_back_msg_1(nodes):
+    node = await nodes(deaf=True)
+    session = await node.session(metadata={"shelf": 1}, policy=events.Policy(approval={"pay": "always"}))
+    info = await session.update(events.Changes(title="Books"))
+    info.metadata["shelf"] = 2
+    info.policy.approval["pay"] = "never"
+    again = await session.update(events.Changes(title="More books"))
+    assert (again.metadata, again.policy.approval) == ({"shelf": 1}, {"pay": "always"})
+    await session.update(events.Changes(metadata=info.metadata, policy=info.policy))
+    info = await session.info()
+    assert (info.metadata, info.policy.approval) == ({"shelf": 2}, {"pay": "never"})

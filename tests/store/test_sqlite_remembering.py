@@ -148,3 +148,29 @@ async def test_what_is_remembered_has_a_bound(pair, build, monkeypatch):
     tx = await ours.write(many)
     assert (tx.sessions._rows, tx.inbox._rows, tx.claims._of) == ({}, {}, {})
     assert (await ours.write(state))["running"] == ["runs"]
+
+
+async def test_long_texts_are_not_remembered_however_few_they_are_and_read_again_by_who_asks_for_them_db_1(pair, build):
+    ours, _ = pair
+    long = "x" * (inbox.LONG + 1)
+
+    def work(tx):
+        build.session(tx, "ses_2", metadata={"about": long})
+        build.input(tx, "long", "ses_2", text=long)
+        build.input(tx, "short", "ses_2", seq=1)
+        return tx
+
+    tx = await ours.write(work)
+    for change in (
+        lambda tx: tx.sessions.add_wake_attempt("ses_2"),
+        lambda tx: tx.inbox.promote("long", 5),
+        lambda tx: [one.id for one in tx.inbox.pending("ses_2")],
+    ):
+        found = await ours.write(change)
+        assert "ses_2" not in tx.sessions._rows
+        assert "long" not in tx.inbox._rows
+        assert long not in repr(tx.inbox._unsettled)
+    assert found == ["short"]
+    row = await ours.write(lambda tx: tx.sessions.get("ses_2"))
+    assert (row.metadata, row.wake_attempts) == ({"about": long}, 1)
+    assert [one.id for one in await ours.write(lambda tx: tx.inbox.running("ses_2"))] == ["long"]

@@ -177,7 +177,8 @@ class Engine:
             self._sweeping = None
         self.claims.stopping = True
         gone = 0 if self._leaving is None else self.world.clock.suspend_ms() - self._leaving
-        await asyncio.gather(*self._starting, return_exceptions=True)
+        if self._starting:  # none of them ends with a stop that is given up
+            await asyncio.wait(self._starting)
         await self.coordinator.close(max(self.settings.grace_seconds - gone / 1000, 0))
         for held in self.parts.handed.values():  # no drain began with these
             with contextlib.suppress(errors.ClaimLost, errors.StoreError):

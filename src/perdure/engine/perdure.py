@@ -7,6 +7,7 @@ unit of a service and a ring of the doorbell after it. The client for a remote s
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -191,7 +192,8 @@ class Session:
                 sessions.switch_model(unit, self.id, message_ids[1], model)
             return sessions.get(unit.tx, self.id)
 
-        return await self._engine.log.transact(work)
+        # A copy, for the writer remembers the row, and whoever gets it may change what its objects hold.
+        return copy.deepcopy(await self._engine.log.transact(work))
 
     async def switch_agent(self, agent: str) -> None:
         """Let another agent answer from the next step on. Raises `UnknownAgent`."""

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from perdure import agent
 from perdure.core import codec, messages, text
+from perdure.core.value import Value
 
 MAX_TEXT = 50_000
 MAX_KEPT = 32 * 2**20
@@ -78,6 +79,8 @@ def _plain(value: Any) -> agent.ToolResult:
     try:
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             value = dataclasses.asdict(value)
+        elif isinstance(value, Value):
+            value = codec.load_object(codec.dump(value))
         elif callable(dump := getattr(value, "model_dump", None)):
             value = dump(mode="json")
         cleaned, replaced = text.clean(value)

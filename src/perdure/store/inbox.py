@@ -51,12 +51,14 @@ def input_row(row: Any) -> InputRow:
 
 
 KEPT = 1024
+LONG = 16 * 1024
+"""A prompt of more characters is read again by each unit that asks for it: what is remembered of many must stay small."""
 
 
 class Inbox:
     """Verbs on inputs."""
 
-    __slots__ = ("_c", "_q", "_rows", "_unsettled")
+    __slots__ = ("_c", "_long", "_q", "_rows", "_unsettled")
 
     def __init__(self, statements: Any, connection: Any) -> None:
         """Bind to a connection."""
@@ -68,9 +70,14 @@ class Inbox:
         self._rows: dict[str, InputRow] = {}
         # All unsettled ones of a session, in admission order; each of them is in `_rows`.
         self._unsettled: dict[str, dict[str, InputRow]] = {}
+        self._long: list[InputRow] = []
 
     def keep(self) -> None:
         """The unit ended; what is known serves the next ones, within bounds."""
+        for row in self._long:
+            self._rows.pop(row.id, None)
+            self._unsettled.pop(row.session_id, None)
+        self._long.clear()
         if len(self._rows) > KEPT or len(self._unsettled) > KEPT:
             self.forget()
 
@@ -79,14 +86,20 @@ class Inbox:
         if known is None:
             rows = self._q.input_unsettled(self._c, session_id=session_id)
             known = self._unsettled[session_id] = {row.id: row for row in map(input_row, rows)}
-            self._rows |= known
+            for row in known.values():
+                self._hold(row)
         return known
+
+    def _hold(self, row: InputRow) -> None:
+        self._rows[row.id] = row
+        if len(row.prompt) > LONG:
+            self._long.append(row)
 
     def _know(self, row: InputRow) -> None:
         """The row as it stands now."""
         unsettled = self._unsettled.get(row.session_id)
         if row.outcome is None:
-            self._rows[row.id] = row
+            self._hold(row)
             if unsettled is not None:
                 unsettled[row.id] = row
         else:
@@ -142,7 +155,7 @@ class Inbox:
         if known is None and (row := self._q.input_get(self._c, id=message_id)):
             known = input_row(row)
             if known.outcome is None:
-                self._rows[message_id] = known
+                self._hold(known)
         return known
 
     def target_of(self, retry_id: str) -> InputRow | None:

@@ -86,12 +86,14 @@ def _moving(row: SessionRow) -> dict[str, Any]:
 
 
 KEPT = 1024
+LONG = 16 * 1024
+"""A row with more characters of settings is read again by each unit that asks for it, as a long prompt is (`inbox.py`)."""
 
 
 class Sessions:
     """Verbs on `session` and `tombstone`."""
 
-    __slots__ = ("_c", "_changed", "_q", "_rows")
+    __slots__ = ("_c", "_changed", "_long", "_q", "_rows")
 
     def __init__(self, statements: Any, connection: Any) -> None:
         """Bind to a connection."""
@@ -102,9 +104,13 @@ class Sessions:
         """What is known may no longer be so."""
         self._rows: dict[str, SessionRow] = {}
         self._changed: set[str] = set()
+        self._long: set[str] = set()
 
     def keep(self) -> None:
         """The unit ended, and all is written; what is known serves the next ones, within bounds."""
+        for session_id in self._long:
+            self._rows.pop(session_id, None)
+        self._long.clear()
         if len(self._rows) > KEPT:
             self.forget()
 
@@ -150,6 +156,8 @@ class Sessions:
         known = self._rows.get(session_id)
         if known is None and (row := self._q.session_get(self._c, id=session_id)):
             known = self._rows[session_id] = _row(row)
+            if len(row[4] or "") + len(row[5]) > LONG:
+                self._long.add(session_id)
         return known
 
     def page(self, before: tuple[int, str], limit: int) -> list[SessionRow]:
