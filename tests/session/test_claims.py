@@ -185,7 +185,8 @@ async def test_an_owner_whose_lease_may_be_over_shows_readers_no_more_ex_3(nodes
     await node.stop()
 
 
-async def test_an_owner_that_cannot_renew_stops_before_its_lease_ends_ex_3(nodes):
+@pytest.mark.parametrize("error", [errors.StoreBusy(), errors.Defect("The database refused a statement")])
+async def test_an_owner_that_cannot_renew_stops_before_its_lease_ends_whatever_the_reason_ex_3(nodes, caplog, error):
     cancelled, gate = [], Gate()
 
     @tool
@@ -202,18 +203,20 @@ async def test_an_owner_that_cannot_renew_stops_before_its_lease_ends_ex_3(nodes
     await prompted(node)
     await gate.arrived()
 
-    async def unreachable(held, started):
-        return node.clock.suspend_ms() < held.trusted_until
+    async def refused(*_, **__):
+        raise error
 
-    node.engine.claims._renew_once = unreachable
+    node.log.transact = refused
     names = await node.names()
     for _ in range(2):
         node.clock.advance(LEASE_MS // 3)
-        await asyncio.sleep(0)
+        for _ in range(5):
+            await asyncio.sleep(0)
     assert node.engine.coordinator.active() == [SESSION]
     node.clock.advance(LEASE_MS - node.engine.claims.margin_ms - 2 * (LEASE_MS // 3))
     await node.quiet()
     assert cancelled == [1]
+    assert caplog.text.count("lease not renewed") == 2
     claim = await node.claim()
     assert claim.expires_at > node.clock.now_ms(), "the lease was not over yet"
     assert await node.names() == names

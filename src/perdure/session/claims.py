@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import math
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from perdure.store import port
 from perdure.store.sessions import SessionRow
 
 T = TypeVar("T")
+_logger = logging.getLogger("perdure.session")
 
 
 class Interrupted(Exception):
@@ -318,7 +320,8 @@ class Claims:
         try:
             async with asyncio.timeout(max(held.trusted_until - started, 1) / 1000):
                 renewed = await self._log.transact(work)
-        except (errors.StoreError, TimeoutError):
+        except Exception:  # whatever the reason is, the lease is as old as it was
+            _logger.warning("lease not renewed", extra={"session_id": held.session_id}, exc_info=True)
             return self._clock.suspend_ms() < held.trusted_until
         if renewed:
             held.trusted_until = started + self.lease_ms - self.margin_ms
