@@ -1,6 +1,7 @@
 """One owner executes a session: taking, fencing, renewing, losing and handing over the claim (EX-1 to EX-4, EX-9, EX-10)."""
 
 import asyncio
+import threading
 
 import pytest
 
@@ -220,6 +221,40 @@ async def test_an_owner_that_cannot_renew_stops_before_its_lease_ends_whatever_t
     claim = await node.claim()
     assert claim.expires_at > node.clock.now_ms(), "the lease was not over yet"
     assert await node.names() == names
+
+
+async def test_an_owner_whose_renewal_hangs_in_the_writer_stops_before_its_lease_ends_ex_3(nodes):
+    cancelled, gate, writer = [], Gate(), threading.Event()
+
+    @tool
+    async def slow() -> str:
+        """Be slow."""
+        try:
+            await gate.wait()
+        except asyncio.CancelledError:
+            cancelled.append(1)
+            raise
+        return ""
+
+    node = await nodes([[Call("slow", {}, "c1")]], tools=[slow])
+    await prompted(node)
+    await gate.arrived()
+    before, held = await node.claim(), node.engine.claims._kept[SESSION]
+    held.trusted_until = node.clock.suspend_ms() + LEASE_MS // 3 + 1
+    held_up = asyncio.create_task(node.engine.store.write(lambda tx: writer.wait()))
+    await asyncio.sleep(0)
+    node.clock.advance(LEASE_MS // 3)
+    try:
+        async with asyncio.timeout(10):
+            while not held.lost:
+                await asyncio.sleep(0)
+                node.clock.advance(1)
+            await node.quiet()
+        assert cancelled == [1]
+    finally:
+        writer.set()
+        await held_up
+    assert (await node.claim()).expires_at == before.expires_at, "a renewal that comes too late renews nothing"
 
 
 async def test_trust_in_a_lease_is_measured_by_a_clock_that_nobody_sets_ex_3(nodes):

@@ -182,3 +182,50 @@ async def test_a_defect_before_anything_began_fails_what_was_to_run_and_the_sess
     await session.prompt("Again", id="again")
     assert (await session.wait("again")).outcome == "succeeded"
     await check(node)
+
+
+async def test_a_compaction_that_the_disk_cuts_off_is_over_and_not_left_without_an_owner_ex_4_cmp_3(nodes, check):
+    node = await nodes([HI, HI])
+    session = await node.session()
+    await session.prompt("Hello", id="hello")
+    await session.wait("hello")
+    await node.quiet()
+    load = node.engine.histories.load
+
+    async def unreadable(session_id):
+        node.engine.histories.load = load
+        raise errors.StoreFailed("The disk failed to read or write")
+
+    node.engine.histories.load = unreadable
+    await session.compact()
+    await node.quiet()
+    assert len(await node.facts(events.CompactionFailed)) == 1
+    ended = (await node.facts(events.ExecutionEnded))[-1]
+    assert (ended.outcome, ended.reason) == ("failed", "defect")
+    assert (await session.status()).status == "idle"
+    await check(node)
+    await session.prompt("Hello again", id="again")
+    assert (await session.wait("again")).outcome == "succeeded"
+    await node.quiet()
+    await check(node)
+
+
+async def test_a_turn_that_began_in_a_commit_of_unknown_outcome_is_not_left_without_an_owner_ex_4_log_12(nodes, check):
+    node = await nodes([HI])
+    session = await node.session()
+    write = node.engine.store.write
+
+    async def in_doubt(work, *, committed=None):
+        begun = await node.facts(events.PromptAdmitted)
+        if not begun:
+            return await write(work, committed=committed)
+        node.engine.store.write = write
+        await write(work)
+        raise errors.StoreFailed("The disk failed during a commit whose outcome is not known")
+
+    node.engine.store.write = in_doubt
+    await session.prompt("Hello", id="hello")
+    await node.quiet()
+    assert (await node.names())[-1] == "execution.ended"
+    assert (await session.receipt("hello")).outcome == "failed"
+    await check(node)

@@ -155,7 +155,7 @@ async def end_by_defect(parts: Parts, held: claims.Held, error: Exception, turn:
     """
     failure = messages.Failure("defect", f"{type(error).__name__}: {error}")
     if turn is None and isinstance(error, errors.StoreError):
-        await parts.claims.release(held)
+        await _end_failed(parts, held, failure, None, [], forgiving=True)
         return
     if turn and turn.publisher:
         turn.publisher.end_open(failure)
@@ -172,13 +172,25 @@ async def end_by_defect(parts: Parts, held: claims.Held, error: Exception, turn:
 
 
 async def _end_failed(
-    parts: Parts, held: claims.Held, failure: messages.Failure, turn: Turn | None, owed: Sequence[object]
+    parts: Parts,
+    held: claims.Held,
+    failure: messages.Failure,
+    turn: Turn | None,
+    owed: Sequence[object],
+    *,
+    forgiving: bool = False,
 ) -> None:
-    """The one commit of an ending by a defect; `owed` are facts of the step of `turn`."""
+    """The one commit of an ending by a defect; `owed` are facts of the step of `turn`. A `forgiving` one fails nothing that
+    was not begun: it only lets go.
+    """
     ending = Ending(held, parts.claims.next_id())
 
     def work(unit: Unit, claim: rows.ClaimRow) -> None:
         session_id = claim.session_id
+        if claim.phase == "safe" and forgiving:
+            claims.let_go(unit.tx, claim)
+            ending.decide(went_on=False)
+            return
         if claim.phase == "safe":
             _fail_unstarted(unit, claim, ending, failure)
             return

@@ -312,17 +312,20 @@ class Claims:
         return self._due(held, started) if held.open else math.inf
 
     async def _renew_once(self, held: Held, started: int) -> bool:
+        """Renew, and whether trust goes on. A commit that is still under way when trust ends is waited for no longer."""
         execution_id = held.execution_id
 
         def work(unit: Unit) -> bool:
-            return unit.tx.claims.renew(execution_id, held.owner_id, unit.now + self.lease_ms)
+            return held.open and unit.tx.claims.renew(execution_id, held.owner_id, unit.now + self.lease_ms)
 
-        try:
-            async with asyncio.timeout(max(held.trusted_until - started, 1) / 1000):
-                renewed = await self._log.transact(work)
-        except Exception:  # whatever the reason is, the lease is as old as it was
-            _logger.warning("lease not renewed", extra={"session_id": held.session_id}, exc_info=True)
+        trusting = max(held.trusted_until - started, 1) / 1000
+        renewing = await keeping.in_time(trusting, self._log.transact(work))
+        error = renewing.exception() if renewing else None
+        if error:  # whatever it is, the lease is as old as it was
+            _logger.warning("lease not renewed", extra={"session_id": held.session_id}, exc_info=error)
+        if renewing is None or error:
             return self._clock.suspend_ms() < held.trusted_until
+        renewed = renewing.result()
         if renewed:
             held.trusted_until = started + self.lease_ms - self.margin_ms
         # A hand-over may have moved the row to its next id while this renewal was on its way.

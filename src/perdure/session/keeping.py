@@ -1,8 +1,9 @@
 """One task that sees to every lease of a process in time.
 
 Lives here: `Keeper`, which calls back for each lease when it is due, each in a task of its own, so that a renewal that is
-stuck delays no other. Not here: when that is and what is done then (`claims.py`). The task sleeps until the earliest is due
-and ends when nothing is kept, so that a turn, which is over long before, costs no task.
+stuck delays no other, and `in_time`, for work that cannot be cancelled. Not here: when a lease is due and what is done
+then (`claims.py`). The task sleeps until the earliest is due and ends when nothing is kept, so that a turn, which is over
+long before, costs no task.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from perdure import clock as clocks
 
 L = TypeVar("L")
+T = TypeVar("T")
 
 
 @dataclass(slots=True, eq=False)
@@ -81,3 +83,21 @@ class Keeper(Generic[L]):
         kept.seeing = None
         if kept in self._kept:
             self._wake_at(kept.due)
+
+
+async def in_time(seconds: float, work: Coroutine[Any, Any, T]) -> asyncio.Task[T] | None:
+    """Wait until some work is done that no cancellation stops, so long at most: None then, and it goes on by itself."""
+    doing = asyncio.create_task(work)
+    doing.add_done_callback(_heard)
+    try:
+        await asyncio.wait({doing}, timeout=seconds)
+    except asyncio.CancelledError:
+        await asyncio.wait({doing})
+        raise
+    return doing if doing.done() else None
+
+
+def _heard(doing: asyncio.Task[Any]) -> None:
+    """Perhaps nobody waits any more for how it ended."""
+    if not doing.cancelled():
+        doing.exception()
