@@ -1,6 +1,7 @@
 """A busy period: what it takes up, in which order, and that whatever breaks inside ends the turn (RUN-1, PUB-4, RUN-6)."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -228,4 +229,31 @@ async def test_a_turn_that_began_in_a_commit_of_unknown_outcome_is_not_left_with
     await node.quiet()
     assert (await node.names())[-1] == "execution.ended"
     assert (await session.receipt("hello")).outcome == "failed"
+    await check(node)
+
+
+async def test_what_a_tool_or_a_rule_does_with_its_arguments_changes_nothing_that_is_recorded_msg_1(nodes, check):
+    def rule(given):
+        given["order"]["asked"] = True
+        return False
+
+    @tool(approval=rule)
+    async def pay(order: dict, more: Any, items: list) -> str:
+        """Pay."""
+        order["x"] = 1
+        order["deep"].update(y=2)
+        more["z"] = 3
+        items.append(1)
+        return "ok"
+
+    given = {"order": {"a": 1, "deep": {}}, "more": {}, "items": [[]]}
+    node = await nodes([[Call("pay", given, "c1")], HI], tools=[pay])
+    session = await node.session()
+    await session.prompt("Pay", id="pay")
+    await session.wait("pay")
+    await node.quiet()
+    called = (await node.facts(events.ToolCalled))[0]
+    assert called.input == {"order": {"a": 1, "deep": {}}, "more": {}, "items": [[]]}
+    part = (await session.messages())[1].parts[0]
+    assert part.state.input == called.input
     await check(node)

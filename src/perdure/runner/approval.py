@@ -12,7 +12,7 @@ from typing import Literal
 
 from perdure import agent as agents
 from perdure.core import events, messages, transcript
-from perdure.runner import loops
+from perdure.runner import arguments, loops
 
 Need = Literal["run", "ask", "deny"]
 UNKNOWN = frozenset({"unknown", "timeout"})
@@ -27,7 +27,7 @@ def need(tool: agents.Tool, given: messages.JsonObject, policy: events.Policy, u
     wish = (policy.approval or {}).get(tool.name, tool.approval)
     if callable(wish):
         try:
-            return "ask" if wish(given) else "run"
+            return "ask" if wish(arguments.copied(given)) else "run"
         except Exception:
             _logger.exception("approval rule failed; the call waits for a person", extra={"tool": tool.name})
             return "ask"

@@ -1,6 +1,7 @@
 """What a model wrote as the arguments of a call.
 
-Lives here: raw text into an object, and nothing else. Not here: whether the arguments fit the tool (`tools/function.py`).
+Lives here: raw text into an object, and that object for code that is not ours. Not here: whether the arguments fit the tool
+(`tools/function.py`).
 """
 
 from __future__ import annotations
@@ -19,3 +20,8 @@ def object_of(raw: str) -> messages.JsonObject | None:
         return codec.load(raw, dict[str, Any])
     except errors.Undecodable:
         return None
+
+
+def copied(given: messages.JsonObject) -> messages.JsonObject:
+    """The same for code that is not ours: whatever that does with it, what is recorded stays."""
+    return codec.load_object(codec.dump(given)) or {}

@@ -23,7 +23,7 @@ from typing import Any
 
 from perdure import agent
 from perdure.core import messages
-from perdure.runner import tool_results
+from perdure.runner import arguments, tool_results
 from perdure.runner.tool_results import Result, failed
 from perdure.tools import function
 
@@ -54,11 +54,11 @@ async def run(
     stopped, before the cancellation goes on. `leaving` says whether the engine stops, which has less time.
     """
     try:
-        arguments = bound.arguments(given, context)
+        named = bound.arguments(arguments.copied(given), context)
     except function.BadArguments as error:
         return failed("invalid_arguments", f"The arguments do not fit: {error}")
     until = None if bound.tool.timeout_s is None else asyncio.get_running_loop().time() + bound.tool.timeout_s
-    running = _start(bound.tool.function, arguments)
+    running = _start(bound.tool.function, named)
     try:
         if not await _ended(running, until):
             await _stop(running, context, GRACE_S)
