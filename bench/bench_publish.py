@@ -11,12 +11,13 @@ import os
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import apsw
 
 from bench.row import Row, interleave
 from perdure.clock import SystemClock
-from perdure.core import codec, events, messages
+from perdure.core import codec, columns, events, messages
 from perdure.log import projections
 from perdure.log.log import Log
 from perdure.log.unit import Unit
@@ -105,21 +106,38 @@ def raw(path: Path, batch: int) -> float:
     for pragma, value in {"synchronous": "full", "foreign_keys": True, "recursive_triggers": True}.items():
         database.pragma(pragma, value)
     named = statements.load("sqlite")
-    fence, take = named.claim_fence.sql, named.sequence_next.sql
+    fence, move = named.claim_fence.sql, named.sequence_move.sql
     append, insert = named.event_append.sql, named.message_insert.sql
+    taken = [_sequence(database, f"ses_{number}") for number in range(batch)]
     done, began = 0, time.perf_counter()
     while (took := time.perf_counter() - began) < SECONDS:
         database.execute("BEGIN IMMEDIATE")
         for number in range(batch):
             session, message = f"ses_{number}", f"msg_{next(FRESH)}"
             assert database.execute(fence, {"id": f"exe_{number}", "owner_id": "own"}).fetchone()
-            (seq,) = database.execute(take, {"aggregate_id": session}).fetchone()
-            data = codec.dump(messages.Synthetic(message, seq, messages.MessageTime(1), TEXT))
+            aggregate, before = taken[number]
+            seq = before + 1
+            taken[number] = aggregate, seq
+            database.execute(move, {"aggregate": aggregate, "before": before, "seq": seq})
+            data = columns.dump_message(messages.Synthetic(message, seq, messages.MessageTime(1), TEXT))
             row = {"id": message, "session_id": session, "type": "synthetic", "seq": seq, "time_created": 1}
             database.execute(insert, {**row, "data": data}).fetchone()
-            event = {"id": f"evt_{message}", "aggregate_id": session, "seq": seq, "type": "session.synthetic.1"}
-            database.execute(append, {**event, "created": 1, "data": data, "metadata": None}).fetchone()
+            fact = events.SyntheticAdded(session_id=session, message_id=message, text=TEXT)
+            stored = columns.without_session(codec.dump(fact), session)
+            event = {"id": None, "aggregate": aggregate, "seq": seq, "type": "session.synthetic.1", "created": 1}
+            database.execute(append, {**event, "data": stored, "metadata": None, "proof": next(FRESH)}).fetchone()
         database.execute("COMMIT")
         done += batch
     database.close()
     return done / took
+
+
+def _sequence(database: Any, session: str) -> tuple[int, int]:
+    """The number that a session's events name it by, and the last number taken."""
+    named = statements.load("sqlite")
+    row = database.execute(named.sequence_lock.sql, {"aggregate_id": session}).fetchone()
+    if row:
+        return row
+    new = {"aggregate_id": session, "seq": 0, "owner_id": None}
+    (aggregate,) = database.execute(named.sequence_insert.sql, new).fetchone()
+    return aggregate, 0
