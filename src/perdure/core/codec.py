@@ -51,11 +51,11 @@ def bare(value: Any) -> Any:
     cls: type[Any] = value.__class__
     if cls is tuple:
         return [bare(item) for item in value]
-    names = _names[cls] if cls in _names else _field_names(cls)
-    if names is None:
+    fields = _names[cls] if cls in _names else _field_names(cls)
+    if fields is None:
         return value
     found: dict[str, Any] = {}
-    for name in names:
+    for name in fields:
         item = getattr(value, name)
         if item is not None:
             found[name] = item if type(item) is str else bare(item)
