@@ -186,9 +186,9 @@ async def test_an_owner_whose_lease_may_be_over_shows_readers_no_more_ex_3(nodes
     await node.stop()
 
 
-@pytest.mark.parametrize("error", [errors.StoreBusy(), errors.Defect("The database refused a statement")])
-async def test_an_owner_that_cannot_renew_stops_before_its_lease_ends_whatever_the_reason_ex_3(nodes, caplog, error):
-    cancelled, gate = [], Gate()
+def waiting_tool(gate):
+    """A tool that waits at a gate, and the cancellations it met there."""
+    cancelled = []
 
     @tool
     async def slow() -> str:
@@ -200,6 +200,13 @@ async def test_an_owner_that_cannot_renew_stops_before_its_lease_ends_whatever_t
             raise
         return ""
 
+    return slow, cancelled
+
+
+@pytest.mark.parametrize("error", [errors.StoreBusy(), errors.Defect("The database refused a statement")])
+async def test_an_owner_that_cannot_renew_stops_before_its_lease_ends_whatever_the_reason_ex_3(nodes, caplog, error):
+    gate = Gate()
+    slow, cancelled = waiting_tool(gate)
     node = await nodes([[Call("slow", {}, "c1")]], tools=[slow])
     await prompted(node)
     await gate.arrived()
@@ -224,18 +231,8 @@ async def test_an_owner_that_cannot_renew_stops_before_its_lease_ends_whatever_t
 
 
 async def test_an_owner_whose_renewal_hangs_in_the_writer_stops_before_its_lease_ends_ex_3(nodes):
-    cancelled, gate, writer = [], Gate(), threading.Event()
-
-    @tool
-    async def slow() -> str:
-        """Be slow."""
-        try:
-            await gate.wait()
-        except asyncio.CancelledError:
-            cancelled.append(1)
-            raise
-        return ""
-
+    gate, writer = Gate(), threading.Event()
+    slow, cancelled = waiting_tool(gate)
     node = await nodes([[Call("slow", {}, "c1")]], tools=[slow])
     await prompted(node)
     await gate.arrived()
