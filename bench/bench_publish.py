@@ -124,7 +124,7 @@ def raw(path: Path, batch: int) -> float:
             database.execute(insert, {**row, "data": data}).fetchone()
             fact = events.SyntheticAdded(session_id=session, message_id=message, text=TEXT)
             stored = columns.without_session(codec.dump(fact), session)
-            event = {"id": None, "aggregate": aggregate, "seq": seq, "type": "session.synthetic.1", "created": 1}
+            event = {"id": None, "aggregate": aggregate, "seq": seq, "type": 1, "created": 1, "earlier": None}
             database.execute(append, {**event, "data": stored, "metadata": None, "proof": next(FRESH)}).fetchone()
         database.execute("COMMIT")
         done += batch

@@ -111,7 +111,15 @@ def raw(path: Path, batch: int) -> float:
             aggregate, before = taken[number]
             taken[number][1] = seq = before + 1
             database.execute(move, {"aggregate": aggregate, "before": before, "seq": seq})
-            row = {"id": None, "aggregate": aggregate, "seq": seq, "type": "t.1", "created": 1, "data": DATA}
+            row = {
+                "id": None,
+                "aggregate": aggregate,
+                "seq": seq,
+                "type": 1,
+                "created": 1,
+                "earlier": None,
+                "data": DATA,
+            }
             database.execute(append, {**row, "metadata": None, "proof": next(FRESH)}).fetchone()
         database.execute("COMMIT")
         done += batch

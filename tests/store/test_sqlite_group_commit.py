@@ -227,7 +227,7 @@ async def test_another_process_s_event_of_the_same_id_proves_nothing_log_12(
         other = genuine(place, create=False)
         other.execute(
             "INSERT INTO event_sequence VALUES (7, 'b', 0, NULL);"
-            "INSERT INTO event (id, aggregate, seq, type, created, data) VALUES ('evt_1', 7, 0, 't.1', 7, '{}')"
+            "INSERT INTO event (id, aggregate, seq, type, created, data) VALUES ('evt_1', 7, 0, 1, 7, '{}')"
         )
         other.close()
         monkeypatch.undo()
@@ -250,7 +250,7 @@ async def test_another_process_s_event_that_is_alike_in_everything_proves_nothin
         other = genuine(place, create=False)
         other.execute(
             "INSERT INTO event_sequence VALUES (1, 'a', 0, NULL);"
-            "INSERT INTO event (aggregate, seq, type, created, data, proof) VALUES (1, 0, 't.1', 1, ' {}', 7)"
+            "INSERT INTO event (aggregate, seq, type, created, data, proof) VALUES (1, 0, 1, 1, ' {}', 7)"
         )
         other.close()
         monkeypatch.undo()

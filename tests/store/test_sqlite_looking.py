@@ -104,7 +104,7 @@ async def test_what_was_read_while_somebody_came_counts_for_nothing(database, bu
             connection = apsw.Connection(str(database))
             connection.execute(
                 "INSERT INTO event_sequence VALUES (7, 'b', 0, NULL);"
-                "INSERT INTO event (id, aggregate, seq, type, created, data) VALUES ('e', 7, 0, 't.1', 1, '{}')"
+                "INSERT INTO event (id, aggregate, seq, type, created, data) VALUES ('e', 7, 0, 1, 1, '{}')"
             )
             connection.close()
         return seen[-1]

@@ -16,8 +16,9 @@ from perdure.core import codec, columns, events, messages
 INLINE = 256
 """Bodies of fewer characters stay in their row."""
 
-Row = tuple[messages.PartKind, str, str, int | None, str | None, str | None]
-"""Of a part: kind, id, data, the seq of the fact that holds its body, that fact's stored type and data."""
+Row = tuple[messages.PartKind, str, str, int | None, str | None, str | None, int | None, str | None, int | None]
+"""Of a part: kind, id, data, the seq of the fact that holds its body; of that fact: stored type, data, the seq of the earlier
+fact that it leaves something to; of that one: data, time."""
 
 _WHOLE = {events.TextEnded, events.ReasoningEnded, events.ToolSucceeded}
 _EVERYTHING = "{}"
@@ -45,13 +46,15 @@ def load(session_id: str, message_id: str, row: Row) -> messages.Part:
     """A part from its row. Raises `MessageUndecodable` where that cannot be read, or the fact that holds its body is missing,
     cannot be read or is another part's (MSG-8).
     """
-    kind, part_id, data, held_by, stored_type, text = row
+    kind, part_id, data, held_by, stored_type, text, earlier, earlier_data, earlier_created = row
     if held_by is None:
         return columns.load_part(session_id, message_id, kind, part_id, data)
     part = columns.load_part(session_id, message_id, kind, part_id, data) if kind == "tool" else None
     try:
         if stored_type is None or text is None:
             raise errors.Undecodable("it is missing")
+        if earlier is not None:
+            text = columns.with_earlier(text, stored_type, earlier_data, earlier_created)
         registry = codec.session_registry()
         fact = registry.upcast(registry.decode(stored_type, columns.with_session(text, session_id)))
         whole = _whole(message_id, part_id, part, fact)

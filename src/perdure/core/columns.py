@@ -1,4 +1,4 @@
-"""What stands in the columns of a row is left out of its JSON.
+"""What stands in the columns of a row, or in an earlier fact that it names, is left out of its JSON.
 
 Lives here: the JSON of facts, messages and parts as rows hold it, there and back (DB). Not here: JSON in itself
 (`codec.py`), which of a long part's body stands in a fact (`bodies.py`). What was left out is put back into the text before
@@ -9,31 +9,74 @@ one that says otherwise further on.
 from __future__ import annotations
 
 from perdure import errors
-from perdure.core import codec, messages
+from perdure.core import codec, events, messages
 
+STEP_STARTED = codec.versioned(events.StepStarted)
+PROMOTED = codec.versioned(events.PromptPromoted)
 _TIME = '{"time":{'
+_ASSISTANT = '{"assistant_message_id":"'
+_WANTED = ',"request_execution":'
 
 
 def without_session(data: str, session_id: str) -> str:
     """A fact's JSON without the session id that it begins with, for a row that tells it; any other text behind a space, by
     which `with_session` knows the one from the other.
     """
-    head = f'{{"session_id":"{session_id}"'
+    rest = _without(data, f'{{"session_id":"{session_id}"')
+    return f" {data}" if rest is None else rest
+
+
+def with_session(data: str, session_id: str) -> str:
+    """The text that `without_session` was given, to the last character."""
+    return data[1:] if data.startswith(" ") else _with(data, f'{{"session_id":"{session_id}"')
+
+
+def _without(data: str, head: str) -> str | None:
     if data.startswith(head):
         if data.startswith(',"', len(head)):
             return f"{{{data[len(head) + 1 :]}"
         if data == f"{head}}}":
             return "{}"
-    return f" {data}"
+    return None
 
 
-def with_session(data: str, session_id: str) -> str:
-    """The text that `without_session` was given, to the last character."""
-    if data.startswith(" "):
-        return data[1:]
-    if data == "{}":
-        return f'{{"session_id":"{session_id}"}}'
-    return f'{{"session_id":"{session_id}",{data[1:]}'
+def _with(data: str, head: str) -> str:
+    return f"{head}}}" if data == "{}" else f"{head},{data[1:]}"
+
+
+# What an earlier fact of the log says. All of it about facts without the session id that they begin with.
+
+
+def assistant_of(data: str) -> str | None:
+    """The assistant that a fact names first."""
+    if not data.startswith(_ASSISTANT):
+        return None
+    return data[len(_ASSISTANT) : data.find('"', len(_ASSISTANT))]
+
+
+def without_assistant(data: str, assistant: str) -> str | None:
+    """A fact without the assistant that it names first, for a row that tells which fact names the same; None for any other
+    text.
+    """
+    return _without(data, f'{_ASSISTANT}{assistant}"')
+
+
+def promoted(admitted: str, created: int) -> str | None:
+    """What is said when an admitted prompt, of that time, enters the transcript as it was admitted."""
+    head, found, tail = admitted.rpartition(_WANTED)
+    return f'{head},"time_created":{created}}}' if found and tail in {"true}", "false}"} else None
+
+
+def with_earlier(data: str, kind: str, earlier: str | None, created: int | None) -> str:
+    """A fact of that stored type with what an earlier one, of that time, says for it; no JSON where that says nothing of the
+    kind.
+    """
+    if earlier is None or created is None:
+        return ""
+    if kind == PROMOTED:
+        return (promoted(earlier, created) or "") if data == "{}" else ""
+    assistant = assistant_of(earlier)
+    return _with(data, f'{_ASSISTANT}{assistant}"') if assistant and data.startswith("{") else ""
 
 
 def dump_message(message: messages.Message) -> str:

@@ -42,8 +42,9 @@ class Unit:
         event_id: str | None = None,
         metadata: dict[str, Any] | None = None,
         hook: CommitHook | None = None,
+        admitted: int | None = None,
     ) -> events.Recorded[D]:
-        """Number, project and store one durable fact.
+        """Number, project and store one durable fact; of a promoted prompt with the seq at which it was admitted.
 
         Raises whatever a projector or the hook raises; the whole unit is then rolled back, as it is at its end where an
         id turns out to be in the log already.
@@ -55,7 +56,7 @@ class Unit:
         latest: Any = self.registry.upcast(payload)
         recorded = events.Recorded(chosen, aggregate_id, seq, self.now, latest, metadata)
         text = codec.dump(payload)
-        return self.record(recorded, stored_type, text, codec.dump_optional(metadata), hook)
+        return self.record(recorded, stored_type, text, codec.dump_optional(metadata), hook=hook, admitted=admitted)
 
     def record(
         self,
@@ -63,7 +64,9 @@ class Unit:
         stored_type: str,
         data: str,
         metadata: str | None,
+        *,
         hook: CommitHook | None = None,
+        admitted: int | None = None,
     ) -> events.Recorded[Any]:
         """Project a numbered fact and store it with the JSON text given. What is projected is the latest version."""
         for project in self.projectors:
@@ -73,7 +76,7 @@ class Unit:
         row = rows.EventRow(
             recorded.id, recorded.aggregate_id, recorded.seq, stored_type, recorded.created, data, metadata
         )
-        self.tx.events.append(row, None if self.appended else self.proof)
+        self.tx.events.append(row, None if self.appended else self.proof, admitted=admitted)
         self.appended.append(recorded)
         return recorded
 

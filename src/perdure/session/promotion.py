@@ -91,7 +91,8 @@ def _promote_one(unit: Unit, session_id: str, message_id: str) -> rows.InputRow 
             prompt=prompt,
             delivery=row.delivery,
             time_created=row.time_created,
-        )
+        ),
+        admitted=row.admitted_seq,
     )
     return row
 

@@ -8,7 +8,9 @@ An event that was given no id has one by its place, `evt_{aggregate}/{seq}`, and
 than its event's is refused, so that no two events ever have the same, whichever comes first (LOG-4).
 
 A session's fact begins with the session's id, which its row tells by a number: from the second fact on, the text that is stored
-does without it. The first keeps it, so that a log names itself even where its sequence row is lost.
+does without it. The first keeps it, so that a log names itself even where its sequence row is lost. A fact of a step goes on with
+the assistant, and a promoted prompt says again what was admitted: their rows name the earlier fact instead. Nothing is left out
+but what that one was seen to say.
 """
 
 from __future__ import annotations
@@ -48,9 +50,11 @@ def duplicate(known: EventRow) -> errors.InvalidDurableEvent:
 
 def event_row(row: Any) -> EventRow:
     """An event from its row under its aggregate's name."""
-    event_id, aggregate_id, seq, kind, created, data, metadata, position = row
+    event_id, aggregate_id, seq, kind, created, data, metadata, position, earlier, earlier_data, earlier_created = row
     if event_id is None:
         event_id = ids.event_at(aggregate_id, seq)
+    if earlier is not None:
+        data = columns.with_earlier(data, kind, earlier_data, earlier_created)
     data = columns.with_session(data, aggregate_id)
     return EventRow(event_id, aggregate_id, seq, kind, created, data, metadata, position)
 
@@ -74,7 +78,7 @@ class Events:
     the two tables.
     """
 
-    __slots__ = ("_c", "_kept", "_numbers", "_q", "_waiting", "appended", "positions", "taken")
+    __slots__ = ("_c", "_kept", "_numbers", "_q", "_steps", "_types", "_waiting", "appended", "positions", "taken")
 
     def __init__(self, statements: Any, connection: Any) -> None:
         """Bind to a connection."""
@@ -122,12 +126,15 @@ class Events:
         for aggregate_id, one in self.taken.items():
             self._kept.pop(aggregate_id, None)
             self._kept[aggregate_id] = one
-        while len(self._kept) > KEPT:
-            del self._kept[next(iter(self._kept))]
+        for kept in (self._kept, self._steps):
+            while len(kept) > KEPT:
+                del kept[next(iter(kept))]
 
     def forget(self) -> None:
         """Units that ended may have been rolled back, or sequence rows moved."""
         self._kept: dict[str, Sequence] = {}
+        self._steps: dict[str, tuple[str, int] | None] = {}
+        self._types: dict[str, int] = {}
 
     def next_seq(self, aggregate_id: str) -> int:
         """Lock (or insert) the aggregate's sequence row and take the next number, 0 for a new aggregate."""
@@ -183,16 +190,18 @@ class Events:
         self.flush()
         self.taken.pop(aggregate_id, None)
         self._kept.pop(aggregate_id, None)
+        self._steps.pop(aggregate_id, None)
         self._numbers.pop(aggregate_id, None)
 
     def own(self, aggregate_id: str, owner_id: str) -> None:
         """Give the aggregate another replication owner."""
         self._q.sequence_own(self._c, aggregate_id=aggregate_id, owner_id=owner_id)
 
-    def append(self, row: EventRow, proof: int | None = None) -> None:
+    def append(self, row: EventRow, proof: int | None = None, *, admitted: int | None = None) -> None:
         """Append an event under a number taken or put before; its commit position comes into `positions` when it is stored.
 
-        The unit's first event comes with a `proof`, random and not 0. Raises `InvalidDurableEvent` for an id that names
+        The unit's first event comes with a `proof`, random and not 0. `admitted` is where a prompt that is promoted was
+        admitted before this unit. Raises `InvalidDurableEvent` for an id that names
         another place.
         """
         chosen = None if row.id == ids.event_at(row.aggregate_id, row.seq) else row.id
@@ -201,19 +210,56 @@ class Events:
                 raise duplicate(known)
             msg = f"Event id {chosen} is that of aggregate {place[0]} sequence {place[1]}"
             raise errors.InvalidDurableEvent(msg)
+        data, earlier = self._shortened(row, admitted) if row.seq else (f" {row.data}", None)
         self._waiting.append(
             {
                 "id": chosen,
                 "aggregate_id": row.aggregate_id,
                 "aggregate": self._number(row.aggregate_id),
                 "seq": row.seq,
-                "type": row.type,
+                "type": self._types.get(row.type) or self._type(row.type),
                 "created": row.created,
-                "data": columns.without_session(row.data, row.aggregate_id) if row.seq else f" {row.data}",
+                "data": data,
                 "metadata": row.metadata,
+                "earlier": earlier,
                 "proof": proof,
             }
         )
+
+    def _type(self, name: str) -> int:
+        """The number of a type, a new one where it has none."""
+        number = self._q.event_type(self._c, name=name)
+        if number is None:
+            number = self._q.event_type_insert(self._c, name=name)
+        self._types[name] = number
+        return number
+
+    def _shortened(self, row: EventRow, admitted: int | None) -> tuple[str, int | None]:
+        """What is stored of a fact's JSON, and the seq of the fact that says the rest of it."""
+        data = columns.without_session(row.data, row.aggregate_id)
+        if admitted is not None:
+            stored = self._q.event_stored(self._c, aggregate=self._number(row.aggregate_id), seq=admitted)
+            return ("{}", admitted) if stored and columns.promoted(*stored) == data else (data, None)
+        assistant = columns.assistant_of(data)
+        if assistant is None:
+            return data, None
+        if row.type == columns.STEP_STARTED:
+            self._steps[row.aggregate_id] = assistant, row.seq
+            return data, None
+        step = self._step(row.aggregate_id)
+        rest = columns.without_assistant(data, assistant) if step and step[0] == assistant else None
+        return (data, None) if rest is None or step is None else (rest, step[1])
+
+    def _step(self, aggregate_id: str) -> tuple[str, int] | None:
+        """The assistant and the seq of the newest fact that a step began with."""
+        if aggregate_id not in self._steps:
+            found = self._newest(aggregate_id, columns.STEP_STARTED)
+            assistant = columns.assistant_of(found[1]) if found else None
+            self._steps[aggregate_id] = (assistant, found[0]) if found and assistant else None
+        return self._steps[aggregate_id]
+
+    def _newest(self, aggregate_id: str, stored_type: str) -> tuple[int, str] | None:
+        return self._q.event_newest_of(self._c, aggregate_id=aggregate_id, type=stored_type)
 
     def holds(self, appended: Appended) -> bool:
         """Whether that very event is in the log."""
@@ -256,8 +302,8 @@ class Events:
     def newest_of(self, aggregate_id: str, stored_type: str) -> int:
         """The newest seq of a versioned type in the aggregate, -1 if it has none."""
         self.flush()
-        seq = self._q.event_newest_of(self._c, aggregate_id=aggregate_id, type=stored_type)
-        return -1 if seq is None else seq
+        found = self._newest(aggregate_id, stored_type)
+        return found[0] if found else -1
 
     def last_position(self) -> int:
         """The newest commit position ever given, 0 for a new log; no removal takes it back."""

@@ -60,8 +60,8 @@ async def test_a_removed_aggregate_never_lends_its_number_to_another(store, buil
 @pytest.mark.parametrize(
     "text",
     [
-        "INSERT INTO event (id, aggregate, seq, type, created, data) VALUES ('evt_2', 1, 0, 't.1', 1, '{}')",
-        "INSERT INTO event (id, aggregate, seq, type, created, data) VALUES ('evt_2', 1, -1, 't.1', 1, '{}')",
+        "INSERT INTO event (id, aggregate, seq, type, created, data) VALUES ('evt_2', 1, 0, 1, 1, '{}')",
+        "INSERT INTO event (id, aggregate, seq, type, created, data) VALUES ('evt_2', 1, -1, 1, 1, '{}')",
         "INSERT INTO event_sequence (aggregate_id, seq) VALUES ('b', -1)",
         "INSERT INTO event_sequence (aggregate_id, seq) VALUES ('a', 5)",
         "UPDATE session SET archived = 2",

@@ -30,10 +30,18 @@ DELETE FROM event_sequence WHERE aggregate_id = :aggregate_id RETURNING aggregat
 -- Aggregates in id order, after one.
 SELECT aggregate_id, seq FROM event_sequence WHERE aggregate_id > :after ORDER BY aggregate_id LIMIT :limit;
 
--- name: event_append(id, aggregate, seq, type, created, data, metadata, proof)*!
+-- name: event_type(name)$
+-- The number of a type, null where it has none yet.
+SELECT number FROM event_type WHERE name = :name;
+
+-- name: event_type_insert(name)$
+-- The number of a new type.
+INSERT INTO event_type (name) VALUES (:name) RETURNING number;
+
+-- name: event_append(id, aggregate, seq, type, created, data, metadata, earlier, proof)*!
 -- Store events; each answers its commit position, or nothing where its id is in the log already.
-INSERT INTO event (id, aggregate, seq, type, created, data, metadata, proof)
-VALUES (:id, :aggregate, :seq, :type, :created, :data, :metadata, :proof)
+INSERT INTO event (id, aggregate, seq, type, created, data, metadata, earlier, proof)
+VALUES (:id, :aggregate, :seq, :type, :created, :data, :metadata, :earlier, :proof)
 ON CONFLICT (id) WHERE id IS NOT NULL DO NOTHING
 RETURNING position;
 
@@ -43,38 +51,40 @@ SELECT proof FROM event WHERE position = :position;
 
 -- name: event_by_id(id)^
 -- The event of a chosen id, wherever it is.
-SELECT event.id, whole.aggregate_id, event.seq, type, created, data, metadata, position
-FROM event JOIN event_sequence AS whole USING (aggregate) WHERE event.id = :id;
+SELECT id, aggregate_id, seq, type, created, data, metadata, position, earlier, earlier_data, earlier_created
+FROM event_log WHERE id = :id;
 
 -- name: event_at(aggregate_id, seq)^
 -- The event at one place of one aggregate.
-SELECT event.id, whole.aggregate_id, event.seq, type, created, data, metadata, position
-FROM event_sequence AS whole JOIN event USING (aggregate)
-WHERE whole.aggregate_id = :aggregate_id AND event.seq = :seq;
+SELECT id, aggregate_id, seq, type, created, data, metadata, position, earlier, earlier_data, earlier_created
+FROM event_log WHERE aggregate_id = :aggregate_id AND seq = :seq;
 
 -- name: event_page(aggregate_id, after, limit)
 -- Events of one aggregate after a sequence number.
-SELECT event.id, whole.aggregate_id, event.seq, type, created, data, metadata, position
-FROM event_sequence AS whole JOIN event USING (aggregate)
-WHERE whole.aggregate_id = :aggregate_id AND event.seq > :after ORDER BY event.seq LIMIT :limit;
+SELECT id, aggregate_id, seq, type, created, data, metadata, position, earlier, earlier_data, earlier_created
+FROM event_log WHERE aggregate_id = :aggregate_id AND seq > :after ORDER BY seq LIMIT :limit;
 
 -- name: event_feed(after, limit)
 -- Events of all aggregates after a commit position.
-SELECT event.id, whole.aggregate_id, event.seq, type, created, data, metadata, position
-FROM event JOIN event_sequence AS whole USING (aggregate)
-WHERE position > :after ORDER BY position LIMIT :limit;
+SELECT id, aggregate_id, seq, type, created, data, metadata, position, earlier, earlier_data, earlier_created
+FROM event_log WHERE position > :after ORDER BY position LIMIT :limit;
 
--- name: event_newest_of(aggregate_id, type)$
--- The newest seq of a type in an aggregate, null if it has none; walks backwards, for the rare hour it is asked.
-SELECT seq FROM event
-WHERE aggregate = (SELECT aggregate FROM event_sequence WHERE aggregate_id = :aggregate_id) AND type = :type
+-- name: event_stored(aggregate, seq)^
+-- What an event says by itself, and when.
+SELECT data, created FROM event WHERE aggregate = :aggregate AND seq = :seq;
+
+-- name: event_newest_of(aggregate_id, type)^
+-- The newest seq of a type in an aggregate and what that event says by itself; walks backwards, for the rare hour it is asked.
+SELECT seq, data FROM event
+WHERE aggregate = (SELECT aggregate FROM event_sequence WHERE aggregate_id = :aggregate_id)
+AND type = (SELECT number FROM event_type WHERE name = :type)
 ORDER BY seq DESC LIMIT 1;
 
 -- name: event_newest_interrupt(aggregate_id)$
 -- The newest seq at which an interrupt was asked for, null if none was; by the index of just those.
 SELECT seq FROM event
-WHERE aggregate = (SELECT aggregate FROM event_sequence WHERE aggregate_id = :aggregate_id)
-AND type = 'session.execution.interrupt_requested.1' ORDER BY seq DESC LIMIT 1;
+WHERE aggregate = (SELECT aggregate FROM event_sequence WHERE aggregate_id = :aggregate_id) AND type = 1
+ORDER BY seq DESC LIMIT 1;
 
 -- name: event_delete(aggregate)!
 -- Remove the events of an aggregate whose sequence row is gone.
@@ -210,10 +220,13 @@ ON CONFLICT (message, ordinal) DO UPDATE SET open = excluded.open, data = exclud
 
 -- name: part_last(message_id, kind, part_id)^
 -- The last part of a kind and id in a message, with the fact that holds its body.
-SELECT part.ordinal, part.kind, part.part_id, part.data, part.held_by, event.type, event.data FROM session_message AS message
+SELECT part.ordinal, part.kind, part.part_id, part.data, part.held_by, kind.name, fact.data, fact.earlier, said.data, said.created
+FROM session_message AS message
 JOIN session_part AS part ON part.message = message.number
 LEFT JOIN event_sequence AS whole ON whole.aggregate_id = message.session_id AND part.held_by IS NOT NULL
-LEFT JOIN event ON event.aggregate = whole.aggregate AND event.seq = part.held_by
+LEFT JOIN event AS fact ON fact.aggregate = whole.aggregate AND fact.seq = part.held_by
+LEFT JOIN event_type AS kind ON kind.number = fact.type
+LEFT JOIN event AS said ON said.aggregate = fact.aggregate AND said.seq = fact.earlier
 WHERE message.id = :message_id AND part.kind = :kind AND part.part_id = :part_id ORDER BY part.ordinal DESC LIMIT 1;
 
 -- name: part_last_ordinal(message_id)$
@@ -228,10 +241,13 @@ WHERE message = (SELECT number FROM session_message WHERE id = :message_id) AND 
 
 -- name: part_page(session_id, first, last)
 -- All parts of a page of messages, in order, each with the fact that holds its body.
-SELECT message.id, part.kind, part.part_id, part.data, part.held_by, event.type, event.data FROM session_message AS message
+SELECT message.id, part.kind, part.part_id, part.data, part.held_by, kind.name, fact.data, fact.earlier, said.data, said.created
+FROM session_message AS message
 JOIN session_part AS part ON part.message = message.number
 LEFT JOIN event_sequence AS whole ON whole.aggregate_id = message.session_id AND part.held_by IS NOT NULL
-LEFT JOIN event ON event.aggregate = whole.aggregate AND event.seq = part.held_by
+LEFT JOIN event AS fact ON fact.aggregate = whole.aggregate AND fact.seq = part.held_by
+LEFT JOIN event_type AS kind ON kind.number = fact.type
+LEFT JOIN event AS said ON said.aggregate = fact.aggregate AND said.seq = fact.earlier
 WHERE message.session_id = :session_id AND message.type = 'assistant' AND message.seq BETWEEN :first AND :last
 ORDER BY message.seq, part.ordinal;
 
@@ -585,8 +601,11 @@ WHERE aggregate NOT IN (SELECT aggregate FROM event_sequence) GROUP BY aggregate
 
 -- name: upkeep_unnumbered_page(aggregate, aggregate_id, after, limit)
 -- Events of such an aggregate after a sequence number, under the name it goes by.
-SELECT id, :aggregate_id, seq, type, created, data, metadata, position FROM event
-WHERE aggregate = :aggregate AND seq > :after ORDER BY seq LIMIT :limit;
+SELECT event.id, :aggregate_id, event.seq, coalesce(kind.name, event.type), event.created, event.data, event.metadata, event.position,
+       event.earlier, said.data, said.created
+FROM event LEFT JOIN event_type AS kind ON kind.number = event.type
+LEFT JOIN event AS said ON said.aggregate = event.aggregate AND said.seq = event.earlier
+WHERE event.aggregate = :aggregate AND event.seq > :after ORDER BY event.seq LIMIT :limit;
 
 -- name: upkeep_unlogged(limit)
 -- Sessions with rows and no log.

@@ -9,25 +9,34 @@ CREATE TABLE event_sequence (
     owner_id     TEXT
 );
 
+-- What types of events there are. The first is what an index below is about.
+CREATE TABLE event_type (
+    number INTEGER PRIMARY KEY,
+    name   TEXT NOT NULL UNIQUE
+);
+INSERT INTO event_type (number, name) VALUES (1, 'session.execution.interrupt_requested.1');
+
 -- position: commit order over all aggregates; AUTOINCREMENT, so that a removed tail never lends its numbers again.
 -- id: null where none was chosen; aggregate and seq are the event's id then.
+-- earlier: the seq of the fact of the same log that says what data leaves out; null where data says it all.
 -- proof: random, of a unit's first event; by it a writer knows a commit that it got no answer to.
 CREATE TABLE event (
     position     INTEGER PRIMARY KEY AUTOINCREMENT,
     id           TEXT,
     aggregate    INTEGER NOT NULL,
     seq          INTEGER NOT NULL CHECK (seq >= 0),
-    type         TEXT NOT NULL,
+    type         INTEGER NOT NULL REFERENCES event_type (number),
     created      INTEGER NOT NULL,
     data         TEXT NOT NULL,
     metadata     TEXT,
+    earlier      INTEGER CHECK (earlier < seq),
     proof        INTEGER,
     UNIQUE (aggregate, seq)
 );
 CREATE UNIQUE INDEX event_chosen_id ON event (id) WHERE id IS NOT NULL;
 
 -- Whether an interrupt was asked for is looked up for every session that waits, however long its log is.
-CREATE INDEX event_interrupts ON event (aggregate, seq) WHERE type = 'session.execution.interrupt_requested.1';
+CREATE INDEX event_interrupts ON event (aggregate, seq) WHERE type = 1;
 
 CREATE TRIGGER event_is_append_only_update BEFORE UPDATE ON event
 BEGIN
@@ -39,6 +48,14 @@ WHEN EXISTS (SELECT 1 FROM event_sequence WHERE aggregate = OLD.aggregate)
 BEGIN
     SELECT RAISE(ABORT, 'event is append-only');
 END;
+
+-- Events with their names, and with the fact that each leaves something to.
+CREATE VIEW event_log AS
+SELECT event.position, event.id, whole.aggregate_id, event.seq, coalesce(kind.name, event.type) AS type, event.created, event.data,
+       event.metadata, event.earlier, said.data AS earlier_data, said.created AS earlier_created
+FROM event_sequence AS whole JOIN event USING (aggregate)
+LEFT JOIN event_type AS kind ON kind.number = event.type
+LEFT JOIN event AS said ON said.aggregate = event.aggregate AND said.seq = event.earlier;
 
 CREATE TABLE session (
     id                 TEXT PRIMARY KEY,
