@@ -9,6 +9,7 @@ the middle of the part. Any event of the port may stand among the items and pass
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -191,16 +192,14 @@ class _Playing:
         if self._end is None:
             self._end = port.TextEnd(self._fresh("text"))
             start = [port.TextStart(self._end.id)]
-        part_id = self._end.id
-        return [*start, *[port.TextDelta(part_id, piece) for piece in pieces(item.text, item.chunks)]]
+        return [*start, *_deltas(port.TextDelta, self._end.id, item.text, item.chunks)]
 
     def _reasoning(self, item: Reasoning) -> list[port.ModelEvent]:
         start: list[port.ModelEvent] = []
         if self._end is None:
             self._end = port.ReasoningEnd(self._fresh("reasoning"), item.provider_metadata)
             start = [port.ReasoningStart(self._end.id)]
-        part_id = self._end.id
-        return [*start, *[port.ReasoningDelta(part_id, piece) for piece in pieces(item.text, item.chunks)]]
+        return [*start, *_deltas(port.ReasoningDelta, self._end.id, item.text, item.chunks)]
 
     def _call(self, item: Call) -> list[port.ModelEvent]:
         call_id = item.call_id or f"call_{self._number}_{self.calls}"
@@ -220,6 +219,14 @@ class _Playing:
     def _fresh(self, kind: str) -> str:
         self._parts += 1
         return f"{kind}_{self._parts - 1}"
+
+
+@functools.lru_cache(maxsize=16)
+def _deltas(
+    kind: type[port.TextDelta | port.ReasoningDelta], part_id: str, text: str, chunks: int
+) -> tuple[port.ModelEvent, ...]:
+    """The deltas of a part; those asked for lately are kept, as a script mostly says the same again."""
+    return tuple(kind(part_id, piece) for piece in pieces(text, chunks))
 
 
 def pieces(text: str, count: int) -> list[str]:
