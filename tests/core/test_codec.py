@@ -54,6 +54,63 @@ def test_whatever_is_stored_without_a_session_id_comes_back_to_the_last_characte
     assert columns.with_session(columns.without_session(text, session_id), session_id) == text
 
 
+ASSISTANTS = (
+    "",
+    "{}",
+    '{"assistant_message_id":"',
+    '{"assistant_message_id":""',
+    '{"assistant_message_id":"a"',
+    '{"assistant_message_id":"a"}',
+    '{"assistant_message_id":"a","',
+)
+
+
+@given(begins=st.sampled_from(ASSISTANTS), ends=st.text(max_size=6))
+def test_whatever_is_stored_without_its_assistant_comes_back_to_the_last_character_db(begins, ends):
+    text = begins + ends
+    assistant = columns.assistant_of(text)
+    rest = None if assistant is None else columns.without_assistant(text, assistant)
+    assert rest is None or columns.with_earlier(rest, "t.1", "s", text, 7) == columns.with_session(text, "s")
+
+
+EARLIER = '{"assistant_message_id":"a","agent":"main"}'
+ADMITTED = '{"message_id":"m","kind":"user","prompt":{"parts":[]},"delivery":"steer","request_execution":false}'
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "earlier"),
+    [
+        ("{}", "t.1", None),
+        ("{}", "t.1", ADMITTED),
+        ("{}", "t.1", ""),
+        (" {}", "t.1", EARLIER),
+        ("", "t.1", EARLIER),
+        ("{}", columns.PROMOTED, None),
+        ("{}", columns.PROMOTED, EARLIER),
+        ('{"message_id":"m"}', columns.PROMOTED, ADMITTED),
+        ("{}", columns.PROMOTED, ADMITTED.replace("false", "0")),
+    ],
+)
+def test_a_fact_whose_earlier_fact_does_not_say_the_rest_is_no_json_db(data, kind, earlier):
+    with pytest.raises(errors.Undecodable):
+        codec.load(columns.with_earlier(data, kind, "s", earlier, 7), dict)
+
+
+@pytest.mark.parametrize("text", ["", 'it says ,"request_execution":true} here', "{}", '"'])
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_prompt_promoted_as_it_was_admitted_is_told_by_that_fact_alone_db(text, wanted):
+    same = {
+        "session_id": "s",
+        "message_id": "m",
+        "kind": "user",
+        "prompt": messages.text_prompt(text),
+        "delivery": "queue",
+    }
+    admitted = columns.without_session(codec.dump(events.PromptAdmitted(**same, request_execution=wanted)), "s")
+    promoted = codec.dump(events.PromptPromoted(**same, time_created=7))
+    assert columns.with_earlier("{}", columns.PROMOTED, "s", admitted, 7) == promoted
+
+
 @pytest.mark.parametrize("order", list(itertools.permutations([1, 2, 10])))
 def test_the_latest_is_the_highest_version_in_any_order_of_declaration_log_11(order):
     classes = {version: declared(version) for version in order}

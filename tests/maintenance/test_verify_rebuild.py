@@ -46,6 +46,9 @@ LOG_DAMAGE = [
         "its payload s2",
     ),
     ("DELETE FROM event_sequence WHERE aggregate_id = 's1'", "gap", "the sequence row says -1"),
+    ("UPDATE event SET earlier = NULL WHERE aggregate = 1 AND seq = 13", "undecodable", "sequence 13"),
+    ("UPDATE event SET earlier = 0 WHERE aggregate = 1 AND seq = 13", "undecodable", "sequence 13"),
+    ("UPDATE event SET type = 77 WHERE aggregate = 1 AND seq = 4", "undecodable", "type 77"),
 ]
 
 

@@ -53,10 +53,12 @@ def load(session_id: str, message_id: str, row: Row) -> messages.Part:
     try:
         if stored_type is None or text is None:
             raise errors.Undecodable("it is missing")
-        if earlier is not None:
-            text = columns.with_earlier(text, stored_type, earlier_data, earlier_created)
+        if earlier is None:
+            text = columns.with_session(text, session_id)
+        else:
+            text = columns.with_earlier(text, stored_type, session_id, earlier_data, earlier_created)
         registry = codec.session_registry()
-        fact = registry.upcast(registry.decode(stored_type, columns.with_session(text, session_id)))
+        fact = registry.upcast(registry.decode(stored_type, text))
         whole = _whole(message_id, part_id, part, fact)
     except (errors.Undecodable, errors.InvalidDurableEvent) as error:
         why = f"its fact {held_by} should hold the body of {kind} {part_id}: {error}"

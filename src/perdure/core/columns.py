@@ -12,6 +12,7 @@ from perdure import errors
 from perdure.core import codec, events, messages
 
 STEP_STARTED = codec.versioned(events.StepStarted)
+ADMITTED = codec.versioned(events.PromptAdmitted)
 PROMOTED = codec.versioned(events.PromptPromoted)
 _TIME = '{"time":{'
 _ASSISTANT = '{"assistant_message_id":"'
@@ -67,16 +68,25 @@ def promoted(admitted: str, created: int) -> str | None:
     return f'{head},"time_created":{created}}}' if found and tail in {"true}", "false}"} else None
 
 
-def with_earlier(data: str, kind: str, earlier: str | None, created: int | None) -> str:
-    """A fact of that stored type with what an earlier one, of that time, says for it; no JSON where that says nothing of the
-    kind.
+def with_earlier(data: str, kind: str, session_id: str, earlier: str | None, created: int | None) -> str:
+    """A whole fact of that stored type from what is stored of it and what an earlier one, of that time, says for it; no JSON
+    where that says nothing of the kind.
     """
-    if earlier is None or created is None:
-        return ""
-    if kind == PROMOTED:
-        return (promoted(earlier, created) or "") if data == "{}" else ""
-    assistant = assistant_of(earlier)
-    return _with(data, f'{_ASSISTANT}{assistant}"') if assistant and data.startswith("{") else ""
+    if kind != PROMOTED:
+        return behind(data, head(session_id, earlier))
+    said = promoted(earlier, created) if data == "{}" and earlier and created is not None else None
+    return with_session(said, session_id) if said else ""
+
+
+def head(session_id: str, earlier: str | None) -> str:
+    """How the facts of a step begin, by the one that the step began with; nothing where that is no such fact."""
+    assistant = None if earlier is None else assistant_of(earlier)
+    return "" if assistant is None else f'{{"session_id":"{session_id}",{_ASSISTANT[1:]}{assistant}"'
+
+
+def behind(data: str, head: str) -> str:
+    """A whole fact of a step; no JSON without a head."""
+    return _with(data, head) if head and data.startswith("{") else ""
 
 
 def dump_message(message: messages.Message) -> str:

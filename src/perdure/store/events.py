@@ -8,13 +8,14 @@ An event that was given no id has one by its place, `evt_{aggregate}/{seq}`, and
 than its event's is refused, so that no two events ever have the same, whichever comes first (LOG-4).
 
 A session's fact begins with the session's id, which its row tells by a number: from the second fact on, the text that is stored
-does without it. The first keeps it, so that a log names itself even where its sequence row is lost. A fact of a step goes on with
-the assistant, and a promoted prompt says again what was admitted: their rows name the earlier fact instead. Nothing is left out
-but what that one was seen to say.
+does without it. The first keeps it, so that a log names itself even where its sequence row is lost. A fact of a step goes on
+with the assistant, and a promoted prompt says again what was admitted: their rows name the earlier fact instead. Nothing is
+left out but what that one was seen to say.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +39,8 @@ class EventRow(Value):
 
 KEPT = 1024
 
+_TELLING = {columns.STEP_STARTED, columns.ADMITTED}
+
 Appended = tuple[int, int]
 """Where a unit's first event was stored: its commit position, and what proves that it is that very event."""
 
@@ -46,17 +49,6 @@ def duplicate(known: EventRow) -> errors.InvalidDurableEvent:
     """The refusal of an id that is in the log at another position (LOG-4)."""
     where = f"at aggregate {known.aggregate_id} sequence {known.seq}"
     return errors.InvalidDurableEvent(f"Event {known.id} already exists {where}")
-
-
-def event_row(row: Any) -> EventRow:
-    """An event from its row under its aggregate's name."""
-    event_id, aggregate_id, seq, kind, created, data, metadata, position, earlier, earlier_data, earlier_created = row
-    if event_id is None:
-        event_id = ids.event_at(aggregate_id, seq)
-    if earlier is not None:
-        data = columns.with_earlier(data, kind, earlier_data, earlier_created)
-    data = columns.with_session(data, aggregate_id)
-    return EventRow(event_id, aggregate_id, seq, kind, created, data, metadata, position)
 
 
 @dataclass(slots=True)
@@ -78,7 +70,19 @@ class Events:
     the two tables.
     """
 
-    __slots__ = ("_c", "_kept", "_numbers", "_q", "_steps", "_types", "_waiting", "appended", "positions", "taken")
+    __slots__ = (
+        "_c",
+        "_kept",
+        "_names",
+        "_numbers",
+        "_q",
+        "_steps",
+        "_types",
+        "_waiting",
+        "appended",
+        "positions",
+        "taken",
+    )
 
     def __init__(self, statements: Any, connection: Any) -> None:
         """Bind to a connection."""
@@ -135,6 +139,7 @@ class Events:
         self._kept: dict[str, Sequence] = {}
         self._steps: dict[str, tuple[str, int] | None] = {}
         self._types: dict[str, int] = {}
+        self._names: dict[int, str] = {}
 
     def next_seq(self, aggregate_id: str) -> int:
         """Lock (or insert) the aggregate's sequence row and take the next number, 0 for a new aggregate."""
@@ -190,7 +195,6 @@ class Events:
         self.flush()
         self.taken.pop(aggregate_id, None)
         self._kept.pop(aggregate_id, None)
-        self._steps.pop(aggregate_id, None)
         self._numbers.pop(aggregate_id, None)
 
     def own(self, aggregate_id: str, owner_id: str) -> None:
@@ -201,8 +205,7 @@ class Events:
         """Append an event under a number taken or put before; its commit position comes into `positions` when it is stored.
 
         The unit's first event comes with a `proof`, random and not 0. `admitted` is where a prompt that is promoted was
-        admitted before this unit. Raises `InvalidDurableEvent` for an id that names
-        another place.
+        admitted. Raises `InvalidDurableEvent` for an id that names another place.
         """
         chosen = None if row.id == ids.event_at(row.aggregate_id, row.seq) else row.id
         if chosen and (place := ids.place_of(chosen)):
@@ -238,8 +241,9 @@ class Events:
         """What is stored of a fact's JSON, and the seq of the fact that says the rest of it."""
         data = columns.without_session(row.data, row.aggregate_id)
         if admitted is not None:
-            stored = self._q.event_stored(self._c, aggregate=self._number(row.aggregate_id), seq=admitted)
-            return ("{}", admitted) if stored and columns.promoted(*stored) == data else (data, None)
+            said, created = self._said(self._number(row.aggregate_id), admitted)
+            same = said is not None and created is not None and columns.promoted(said, created) == data
+            return ("{}", admitted) if same else (data, None)
         assistant = columns.assistant_of(data)
         if assistant is None:
             return data, None
@@ -253,18 +257,52 @@ class Events:
     def _step(self, aggregate_id: str) -> tuple[str, int] | None:
         """The assistant and the seq of the newest fact that a step began with."""
         if aggregate_id not in self._steps:
-            found = self._newest(aggregate_id, columns.STEP_STARTED)
+            found = self._q.event_newest_step(self._c, aggregate=self._number(aggregate_id))
             assistant = columns.assistant_of(found[1]) if found else None
             self._steps[aggregate_id] = (assistant, found[0]) if found and assistant else None
         return self._steps[aggregate_id]
-
-    def _newest(self, aggregate_id: str, stored_type: str) -> tuple[int, str] | None:
-        return self._q.event_newest_of(self._c, aggregate_id=aggregate_id, type=stored_type)
 
     def holds(self, appended: Appended) -> bool:
         """Whether that very event is in the log."""
         position, proof = appended
         return self._q.event_proof(self._c, position=position) == proof
+
+    def whole(self, found: Iterable[Any]) -> list[EventRow]:
+        """Events from their rows, with what these leave to other rows: to events that are often among them, and of a step's all
+        to the same one.
+        """
+        whole: list[EventRow] = []
+        said: dict[tuple[int, int], tuple[str, int]] = {}
+        heads: dict[tuple[int, int], str] = {}
+        for event_id, aggregate_id, seq, kind, created, data, metadata, position, aggregate, earlier in found:
+            name = self._names.get(kind) or self._name(kind)
+            if earlier is None:
+                if name in _TELLING:
+                    said[aggregate, seq] = data, created
+                text = columns.with_session(data, aggregate_id)
+            elif name == columns.PROMOTED:
+                told = said.get((aggregate, earlier)) or self._said(aggregate, earlier)
+                text = columns.with_earlier(data, name, aggregate_id, *told)
+            else:
+                head = heads.get((aggregate, earlier))
+                if head is None:
+                    told = said.get((aggregate, earlier)) or self._said(aggregate, earlier)
+                    head = heads[aggregate, earlier] = columns.head(aggregate_id, told[0])
+                text = columns.behind(data, head)
+            chosen = ids.event_at(aggregate_id, seq) if event_id is None else event_id
+            whole.append(EventRow(chosen, aggregate_id, seq, name, created, text, metadata, position))
+        return whole
+
+    def _said(self, aggregate: int, seq: int) -> tuple[str, int] | tuple[None, None]:
+        """What an event says by itself, and when."""
+        return self._q.event_stored(self._c, aggregate=aggregate, seq=seq) or (None, None)
+
+    def _name(self, number: int) -> str:
+        """The type of a number; what an event goes by whose number is lost is no type that anybody knows."""
+        name = self._q.event_type_name(self._c, number=number)
+        if name is None:
+            return str(number)
+        return self._names.setdefault(number, name)
 
     def by_id(self, event_id: str) -> EventRow | None:
         """The event of that id, wherever it is."""
@@ -274,24 +312,24 @@ class Events:
             return found if found and found.id == event_id else None
         self.flush()
         row = self._q.event_by_id(self._c, id=event_id)
-        return event_row(row) if row else None
+        return self.whole([row])[0] if row else None
 
     def at(self, aggregate_id: str, seq: int) -> EventRow | None:
         """The event at that place."""
         self.flush()
         row = self._q.event_at(self._c, aggregate_id=aggregate_id, seq=seq)
-        return event_row(row) if row else None
+        return self.whole([row])[0] if row else None
 
     def page(self, aggregate_id: str, after: int, limit: int) -> list[EventRow]:
         """Up to `limit` events of the aggregate after seq `after`, in order."""
         self.flush()
         page = self._q.event_page(self._c, aggregate_id=aggregate_id, after=after, limit=limit)
-        return [event_row(row) for row in page]
+        return self.whole(page)
 
     def feed(self, after: int, limit: int) -> list[EventRow]:
         """Up to `limit` events of all aggregates after a commit position, in commit order."""
         self.flush()
-        return [event_row(row) for row in self._q.event_feed(self._c, after=after, limit=limit)]
+        return self.whole(self._q.event_feed(self._c, after=after, limit=limit))
 
     def newest_interrupt(self, aggregate_id: str) -> int:
         """The seq at which an interrupt was last asked for, -1 if none was."""
@@ -302,8 +340,8 @@ class Events:
     def newest_of(self, aggregate_id: str, stored_type: str) -> int:
         """The newest seq of a versioned type in the aggregate, -1 if it has none."""
         self.flush()
-        found = self._newest(aggregate_id, stored_type)
-        return found[0] if found else -1
+        seq = self._q.event_newest_of(self._c, aggregate_id=aggregate_id, type=stored_type)
+        return -1 if seq is None else seq
 
     def last_position(self) -> int:
         """The newest commit position ever given, 0 for a new log; no removal takes it back."""
@@ -318,6 +356,7 @@ class Events:
     def remove(self, aggregate_id: str) -> None:
         """Delete the sequence row, then the events."""
         self._let_go(aggregate_id)
+        self._steps.pop(aggregate_id, None)
         number = self._q.sequence_delete(self._c, aggregate_id=aggregate_id)
         if number is not None:
             self._q.event_delete(self._c, aggregate=number)

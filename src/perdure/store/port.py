@@ -54,7 +54,13 @@ class Tx:
         self.context = Context(statements, connection)
         self.content = Content(statements, connection)
         self.upkeep = Upkeep(
-            statements, connection, self.sessions, self.claims, context=self.context, content=self.content
+            statements,
+            connection,
+            self.sessions,
+            self.claims,
+            events=self.events,
+            context=self.context,
+            content=self.content,
         )
 
     def begin(self) -> None:

@@ -18,7 +18,7 @@ from perdure.store.approvals import ApprovalRow
 from perdure.store.claims import ClaimRow, Claims
 from perdure.store.content import Content
 from perdure.store.context import Context, DraftRow, EpochRow
-from perdure.store.events import EventRow, event_row
+from perdure.store.events import EventRow, Events
 from perdure.store.inbox import InputRow, input_row
 from perdure.store.recoveries import RecoveryRow, recovery_row
 from perdure.store.sessions import SessionRow, Sessions
@@ -41,7 +41,7 @@ class Kept:
 class Upkeep:
     """Verbs of maintenance."""
 
-    __slots__ = ("_c", "_claims", "_content", "_context", "_q", "_sessions")
+    __slots__ = ("_c", "_claims", "_content", "_context", "_events", "_q", "_sessions")
 
     def __init__(
         self,
@@ -50,13 +50,14 @@ class Upkeep:
         sessions: Sessions,
         claims: Claims,
         *,
+        events: Events,
         context: Context,
         content: Content,
     ) -> None:
         """Bind to a connection and to other groups of it."""
         self._q, self._c = statements, connection
         self._sessions, self._claims = sessions, claims
-        self._context, self._content = context, content
+        self._events, self._context, self._content = events, context, content
 
     def census(self) -> tuple[int, int]:
         """How many aggregates, and how many events they should have by their sequence rows."""
@@ -70,7 +71,7 @@ class Upkeep:
     def unnumbered_page(self, name: str, number: int, after: int, limit: int) -> list[EventRow]:
         """Up to `limit` events of one of them after seq `after`, in order."""
         rows = self._q.upkeep_unnumbered_page(self._c, aggregate=number, aggregate_id=name, after=after, limit=limit)
-        return [event_row(row) for row in rows]
+        return self._events.whole(rows)
 
     def unlogged(self, limit: int = 100) -> list[str]:
         """Sessions with rows and no log."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from perdure import errors
+from perdure import errors, ids
 from perdure.store import events as rows
 
 FRESH = itertools.count()
@@ -65,6 +65,125 @@ async def test_a_session_id_stands_in_the_first_fact_of_its_log_alone_db(store, 
     for found in await store.read(lambda tx: (tx.events.page("a", -1, 9), tx.events.feed(0, 9))):
         assert [row.data for row in found] == texts
     assert await store.read(lambda tx: (tx.events.at("a", 1).data, tx.events.by_id("evt_1").data)) == (texts[1],) * 2
+
+
+STEP, PROMOTED = "session.step.started.1", "session.prompt.promoted.1"
+
+
+def fact(kind, rest="", assistant=None, session="s"):
+    """An event without number and its JSON."""
+    named = f',"assistant_message_id":"{assistant}"' if assistant else ""
+    return kind, f'{{"session_id":"{session}"{named}{rest}}}'
+
+
+def appending(build, *facts, admitted=None, fail=False):
+    def work(tx):
+        for kind, data in facts:
+            seq = tx.events.next_seq("s")
+            row = build.event(ids.event_at("s", seq), "s", seq, type=kind, data=data)
+            tx.events.append(row, None, admitted=admitted)
+        if fail:
+            tx.flush()
+            raise Refused
+
+    return work
+
+
+class Refused(Exception):
+    pass
+
+
+BEGUN = [fact("session.created.1"), fact(STEP, ',"agent":"x"', "m1")]
+
+
+async def stored(store, build):
+    return await store.read(build.rows("SELECT data, earlier FROM event ORDER BY position"))
+
+
+async def whole(store):
+    def look(tx):
+        page, feed = tx.events.page("s", -1, 99), tx.events.feed(0, 99)
+        one_by_one = [tx.events.at("s", row.seq) for row in page]
+        assert page == feed == one_by_one == [tx.events.by_id(row.id) for row in page]
+        return [(row.type, row.data) for row in page]
+
+    return await store.read(look)
+
+
+async def test_a_fact_of_a_step_names_the_one_that_the_step_began_with_db(store, build):
+    rest = [
+        fact("t.1", ',"n":1', "m1"),
+        fact("t.1", "", "m1"),
+        fact("t.1", ',"n":1', "m2"),
+        fact("t.1", ',"n":1'),
+        fact(STEP, ',"agent":"x"', "m2"),
+        fact("t.1", ',"n":2', "m2"),
+        fact("t.1", ',"n":2', "m1"),
+    ]
+    for one in (BEGUN, rest[:1], rest[1:5], rest[5:]):
+        await store.write(appending(build, *one))
+    assert [earlier for _, earlier in await stored(store, build)] == [None, None, 1, 1, None, None, None, 6, None]
+    assert (await stored(store, build))[2:4] == [('{"n":1}', 1), ("{}", 1)]
+    assert await whole(store) == BEGUN + rest
+
+
+async def test_whoever_reads_the_file_by_hand_finds_names_and_what_is_left_to_earlier_facts_db(store, build):
+    await store.write(appending(build, *BEGUN, fact("t.1", ',"n":1', "m1")))
+    log = await store.read(build.rows("SELECT aggregate_id, seq, type, data, earlier, earlier_data FROM event_log"))
+    assert sorted(log)[1:] == [
+        ("s", 1, STEP, '{"assistant_message_id":"m1","agent":"x"}', None, None),
+        ("s", 2, "t.1", '{"n":1}', 1, '{"assistant_message_id":"m1","agent":"x"}'),
+    ]
+
+
+async def test_a_step_whose_unit_failed_is_named_by_no_fact_db(store, build):
+    await store.write(appending(build, *BEGUN))
+    with pytest.raises(Refused):
+        await store.write(appending(build, fact(STEP, ',"agent":"x"', "m2"), fact("t.9", ',"n":1', "m2"), fail=True))
+    after = [fact("t.9", ',"n":1', "m2"), fact("t.1", ',"n":1', "m1")]
+    await store.write(appending(build, *after))
+    assert (await stored(store, build))[2:] == [('{"assistant_message_id":"m2","n":1}', None), ('{"n":1}', 1)]
+    assert await whole(store) == BEGUN + after
+
+
+async def test_a_step_that_another_store_began_is_named_from_then_on_db(store, build, again):
+    another = await again()
+    await store.write(appending(build, *BEGUN, fact("t.1", ',"n":1', "m1")))
+    await another.write(appending(build, fact("t.2", ',"n":2', "m1"), fact(STEP, ',"agent":"x"', "m2")))
+    await store.write(appending(build, fact("t.2", ',"n":3', "m2"), fact("t.1", ',"n":3', "m1")))
+    assert [earlier for _, earlier in await stored(store, build)] == [None, None, 1, 1, None, 4, None]
+    assert [data for _, data in await whole(another)][3:] == [
+        data
+        for _, data in (
+            fact("t.2", ',"n":2', "m1"),
+            fact(STEP, ',"agent":"x"', "m2"),
+            fact("t.2", ',"n":3', "m2"),
+            fact("t.1", ',"n":3', "m1"),
+        )
+    ]
+
+
+async def test_a_prompt_that_is_promoted_names_the_fact_that_admitted_it_where_that_says_the_same_db(store, build):
+    said = ',"message_id":"m","kind":"user","prompt":{"parts":[]},"delivery":"steer"'
+    admitted = fact("session.prompt.admitted.1", f'{said},"request_execution":true')
+    same, later = fact(PROMOTED, f'{said},"time_created":1'), fact(PROMOTED, f'{said},"time_created":2')
+    queued = fact(PROMOTED, f'{said.replace("steer", "queue")},"time_created":1')
+    await store.write(appending(build, fact("session.created.1"), admitted))
+    for one in (same, later, queued):
+        await store.write(appending(build, one, admitted=1))
+    await store.write(appending(build, same, admitted=77))
+    await store.write(appending(build, admitted, same, admitted=7))  # which is not stored yet
+    assert [earlier for _, earlier in await stored(store, build)] == [None, None, 1, *[None] * 5]
+    assert (await stored(store, build))[2] == ("{}", 1)
+    assert await whole(store) == [fact("session.created.1"), admitted, same, later, queued, same, admitted, same]
+
+
+async def test_a_log_that_was_removed_leaves_no_step_to_a_new_one_of_its_name_db(store, build):
+    await store.write(appending(build, *BEGUN))
+    await store.write(lambda tx: tx.events.remove("s"))
+    again = [fact("session.created.1"), fact("t.1", ',"n":1', "m1")]
+    await store.write(appending(build, *again))
+    assert await whole(store) == again
 
 
 async def test_the_feed_is_in_commit_order_over_all_aggregates(store, build):

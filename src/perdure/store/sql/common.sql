@@ -34,6 +34,10 @@ SELECT aggregate_id, seq FROM event_sequence WHERE aggregate_id > :after ORDER B
 -- The number of a type, null where it has none yet.
 SELECT number FROM event_type WHERE name = :name;
 
+-- name: event_type_name(number)$
+-- The type of a number, null where there is none.
+SELECT name FROM event_type WHERE number = :number;
+
 -- name: event_type_insert(name)$
 -- The number of a new type.
 INSERT INTO event_type (name) VALUES (:name) RETURNING number;
@@ -51,31 +55,38 @@ SELECT proof FROM event WHERE position = :position;
 
 -- name: event_by_id(id)^
 -- The event of a chosen id, wherever it is.
-SELECT id, aggregate_id, seq, type, created, data, metadata, position, earlier, earlier_data, earlier_created
-FROM event_log WHERE id = :id;
+SELECT event.id, whole.aggregate_id, event.seq, type, created, data, metadata, position, event.aggregate, earlier
+FROM event JOIN event_sequence AS whole USING (aggregate) WHERE event.id = :id;
 
 -- name: event_at(aggregate_id, seq)^
 -- The event at one place of one aggregate.
-SELECT id, aggregate_id, seq, type, created, data, metadata, position, earlier, earlier_data, earlier_created
-FROM event_log WHERE aggregate_id = :aggregate_id AND seq = :seq;
+SELECT event.id, whole.aggregate_id, event.seq, type, created, data, metadata, position, event.aggregate, earlier
+FROM event_sequence AS whole JOIN event USING (aggregate)
+WHERE whole.aggregate_id = :aggregate_id AND event.seq = :seq;
 
 -- name: event_page(aggregate_id, after, limit)
 -- Events of one aggregate after a sequence number.
-SELECT id, aggregate_id, seq, type, created, data, metadata, position, earlier, earlier_data, earlier_created
-FROM event_log WHERE aggregate_id = :aggregate_id AND seq > :after ORDER BY seq LIMIT :limit;
+SELECT event.id, whole.aggregate_id, event.seq, type, created, data, metadata, position, event.aggregate, earlier
+FROM event_sequence AS whole JOIN event USING (aggregate)
+WHERE whole.aggregate_id = :aggregate_id AND event.seq > :after ORDER BY event.seq LIMIT :limit;
 
 -- name: event_feed(after, limit)
 -- Events of all aggregates after a commit position.
-SELECT id, aggregate_id, seq, type, created, data, metadata, position, earlier, earlier_data, earlier_created
-FROM event_log WHERE position > :after ORDER BY position LIMIT :limit;
+SELECT event.id, whole.aggregate_id, event.seq, type, created, data, metadata, position, event.aggregate, earlier
+FROM event JOIN event_sequence AS whole USING (aggregate)
+WHERE position > :after ORDER BY position LIMIT :limit;
 
 -- name: event_stored(aggregate, seq)^
 -- What an event says by itself, and when.
 SELECT data, created FROM event WHERE aggregate = :aggregate AND seq = :seq;
 
--- name: event_newest_of(aggregate_id, type)^
--- The newest seq of a type in an aggregate and what that event says by itself; walks backwards, for the rare hour it is asked.
-SELECT seq, data FROM event
+-- name: event_newest_step(aggregate)^
+-- The newest fact that a step began with: seq, and what it says; by the index of just those.
+SELECT seq, data FROM event WHERE aggregate = :aggregate AND type = 2 ORDER BY seq DESC LIMIT 1;
+
+-- name: event_newest_of(aggregate_id, type)$
+-- The newest seq of a type in an aggregate, null if it has none; walks backwards, for the rare hour it is asked.
+SELECT seq FROM event
 WHERE aggregate = (SELECT aggregate FROM event_sequence WHERE aggregate_id = :aggregate_id)
 AND type = (SELECT number FROM event_type WHERE name = :type)
 ORDER BY seq DESC LIMIT 1;
@@ -601,11 +612,8 @@ WHERE aggregate NOT IN (SELECT aggregate FROM event_sequence) GROUP BY aggregate
 
 -- name: upkeep_unnumbered_page(aggregate, aggregate_id, after, limit)
 -- Events of such an aggregate after a sequence number, under the name it goes by.
-SELECT event.id, :aggregate_id, event.seq, coalesce(kind.name, event.type), event.created, event.data, event.metadata, event.position,
-       event.earlier, said.data, said.created
-FROM event LEFT JOIN event_type AS kind ON kind.number = event.type
-LEFT JOIN event AS said ON said.aggregate = event.aggregate AND said.seq = event.earlier
-WHERE event.aggregate = :aggregate AND event.seq > :after ORDER BY event.seq LIMIT :limit;
+SELECT id, :aggregate_id, seq, type, created, data, metadata, position, aggregate, earlier FROM event
+WHERE aggregate = :aggregate AND seq > :after ORDER BY seq LIMIT :limit;
 
 -- name: upkeep_unlogged(limit)
 -- Sessions with rows and no log.

@@ -9,12 +9,14 @@ CREATE TABLE event_sequence (
     owner_id     TEXT
 );
 
--- What types of events there are. The first is what an index below is about.
+-- What types of events there are. The first two are what indexes below are about.
 CREATE TABLE event_type (
     number INTEGER PRIMARY KEY,
     name   TEXT NOT NULL UNIQUE
 );
-INSERT INTO event_type (number, name) VALUES (1, 'session.execution.interrupt_requested.1');
+INSERT INTO event_type (number, name) VALUES
+    (1, 'session.execution.interrupt_requested.1'),
+    (2, 'session.step.started.1');
 
 -- position: commit order over all aggregates; AUTOINCREMENT, so that a removed tail never lends its numbers again.
 -- id: null where none was chosen; aggregate and seq are the event's id then.
@@ -37,6 +39,9 @@ CREATE UNIQUE INDEX event_chosen_id ON event (id) WHERE id IS NOT NULL;
 
 -- Whether an interrupt was asked for is looked up for every session that waits, however long its log is.
 CREATE INDEX event_interrupts ON event (aggregate, seq) WHERE type = 1;
+
+-- The facts of a step name the one that it began with.
+CREATE INDEX event_steps ON event (aggregate, seq) WHERE type = 2;
 
 CREATE TRIGGER event_is_append_only_update BEFORE UPDATE ON event
 BEGIN
