@@ -28,8 +28,9 @@ PROBLEMS = """## Problems
 
 An error is `application/problem+json`: `{"type", "title", "status", "detail", "remedy"}`, and more where the error has more to
 say. A program decides by `type`, a person reads `detail` and `remedy`. Besides these, `not-found` and `method-not-allowed` are
-said of routes that do not exist, `unexpected` of what nobody foresaw,
-`not-http` (400) and `headers-too-large` (431) of what is no request; the connection is then closed."""
+said of routes that do not exist, `unexpected` of what nobody foresaw, `stopping` (503) of a request that
+the server's end cut off, `not-http` (400) and `headers-too-large` (431) of what is no request; the
+connection is then closed."""
 
 EVENTS = {"EventView": "Event", "Fact": "Event", "Signal": "Event"}
 EVERYWHERE = {"401", "403", "500", "503", "507"}

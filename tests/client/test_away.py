@@ -311,6 +311,16 @@ async def test_what_might_be_done_twice_is_not_sent_again_but_said():
     assert len(server.asked) == 1
 
 
+async def test_what_a_stopping_server_cut_off_is_sent_again_to_the_next_one_where_that_is_safe_ex_9():
+    stopping = document(503, {"type": "stopping", "detail": "The server is stopping; the request may have been done."})
+    async with scripted(stopping, document(202, RECEIPT)) as (client, _):
+        assert (await session_of(client).prompt("hi")).id == "p"
+    async with scripted(stopping) as (client, server):
+        with pytest.raises(ServerUnreachable, match="may have been done"):
+            await session_of(client).cancel("p")
+    assert len(server.asked) == 1
+
+
 async def test_a_servers_own_refusal_is_never_tried_again():
     async with scripted(document(503, {"type": "store-busy", "detail": "busy"})) as (client, server):
         with pytest.raises(errors.StoreBusy):

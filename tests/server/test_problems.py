@@ -162,3 +162,33 @@ async def test_what_is_no_http_is_answered_with_a_problem_document_and_the_end(s
     assert (told["type"], told["status"]) == (kind, status)
     assert set(told) == {"type", "title", "status", "detail", "remedy"}
     assert (await served.client.get("/health")).status_code == 200
+
+
+# -- what a stop cuts off ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_request_still_at_work_when_the_servers_time_is_over_is_told_so_ex_9(served, caplog):
+    begun = asyncio.Event()
+
+    async def never():
+        begun.set()
+        await asyncio.Event().wait()
+
+    served.app.add_api_route("/v1/never", never)
+    asked = asyncio.create_task(served.client.get("/v1/never"))
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    credential = served.client.headers["Authorization"]
+    head = f"POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nAuthorization: {credential}\r\n"
+    writer.write(f"{head}Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{{".encode())
+    await begun.wait()
+    await served.stop()
+    done = await asked
+    raw_head, _, body = (await asyncio.wait_for(reader.read(), 10)).partition(b"\r\n\r\n")
+    writer.close()
+    assert (done.status_code, done.headers["retry-after"]) == (503, "1")
+    assert done.headers["content-type"] == "application/problem+json"
+    assert raw_head.startswith(b"HTTP/1.1 503 ")
+    assert b"application/problem+json" in raw_head
+    assert done.json() == json.loads(body)
+    assert (done.json()["type"], done.json()["title"]) == ("stopping", "The server is stopping.")
+    assert not [record for record in caplog.records if record.exc_info]

@@ -40,6 +40,8 @@ def error_of(status: int, body: bytes) -> errors.PerdureError:
         problem = msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeDecodeError):
         problem = {}
+    if problem.get("type") == "stopping":
+        return ServerUnreachable(str(problem.get("detail")))
     if not isinstance(problem.get("type"), str):
         return ServerUnreachable(f"What answers there is no Perdure server, or stands before one: HTTP {status}")
     return from_document(problem)

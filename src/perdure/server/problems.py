@@ -50,8 +50,17 @@ STATUS: dict[type[errors.PerdureError], int] = {
     errors.ContextBlocked: 503,
     errors.Defect: 500,
 }
-FOREIGN = {"not-found": 404, "method-not-allowed": 405, "unexpected": 500, "not-http": 400, "headers-too-large": 431}
-"""Types of problems that are none of our errors: of the protocol, of routing, and of what nobody foresaw."""
+FOREIGN = {
+    "not-found": 404,
+    "method-not-allowed": 405,
+    "unexpected": 500,
+    "not-http": 400,
+    "headers-too-large": 431,
+    "stopping": 503,
+}
+"""Types of problems that are none of our errors: of the protocol, of routing, of the server's end, and of what nobody
+foresaw.
+"""
 
 _HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
 
@@ -87,6 +96,13 @@ def unexpected(error: Exception) -> Response:
     _logger.error("request failed unexpectedly", exc_info=error)
     remedy = errors.PerdureError.remedy
     return _response(_document("unexpected", "The server failed.", 500, "The server failed unexpectedly.", remedy))
+
+
+def stopping() -> Response:
+    """The server ends before the request is done."""
+    detail = "The server is stopping; the request may have been done."
+    remedy = "Send the request again: the same id does nothing twice."
+    return _response(_document("stopping", "The server is stopping.", 503, detail, remedy))
 
 
 def unreadable(status: int, detail: str) -> Response:

@@ -1,8 +1,9 @@
 """Running an app on a socket of our own until a signal comes.
 
-Lives here: what our server does otherwise than uvicorn: open streams end first, so that nothing but the grace of
-running steps delays an exit; the connection is lent to streams (`sse.py`); a signal is not raised again,
-since the engine has yet to stop. Not here: which app, where its socket comes from (`cli/serve.py`).
+Lives here: what our server does otherwise than uvicorn: open streams end first, so that nothing but the grace of running
+steps delays an exit, and a request that is still at work when the time is over is told so; the connection is lent to
+streams (`sse.py`); a signal is not raised again, since the engine has yet to stop. Not here: which app, where its socket
+comes from (`cli/serve.py`).
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ class PatientServer(uvicorn.Server):
 
 
 class LendingProtocol(H11Protocol):
-    """HTTP/1.1 that lends its connection to requests."""
+    """HTTP/1.1 that lends its connection to requests, and answers those that a stop cuts off."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Put the connection into every scope whose response has a body in chunks."""
@@ -111,7 +112,11 @@ class LendingProtocol(H11Protocol):
         async def lending(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["http_version"] == "1.1":
                 scope.setdefault("extensions", {})[sse.LINE] = line
-            await inner(scope, receive, send)
+            try:
+                await inner(scope, receive, send)
+            except asyncio.CancelledError:  # which nobody does but a stop whose time is over
+                if not self.cycle.response_started:
+                    await problems.stopping()(scope, receive, send)
 
         self.app = cast("Any", lending)
 
