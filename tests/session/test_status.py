@@ -216,6 +216,64 @@ async def test_waiting_gives_up_in_time_with_the_receipt_as_it_is(nodes):
     assert (await session.wait("hello", timeout=0)).state == "running"
 
 
+async def waiting_prompt(nodes):
+    """A prompt that was admitted here and that nobody has run; how often its wait looked for it."""
+    node = await nodes([HI])
+    session, looks = await node.session(), []
+    receipt = session.receipt
+
+    async def counted(message_id):
+        looks.append(message_id)
+        return await receipt(message_id)
+
+    session.receipt = counted
+    await session.prompt("Hello", id="hello", resume=False)
+    return node, session, looks
+
+
+async def test_who_waits_for_a_prompt_admitted_here_looks_once_it_may_be_settled_and_not_before(nodes):
+    _, session, looks = await waiting_prompt(nodes)
+    await session.resume()
+    assert (await session.wait("hello")).outcome == "succeeded"
+    assert looks == ["hello"]
+    assert (await session.wait("hello")).outcome == "succeeded", "and finds it settled from then on"
+
+
+@pytest.mark.parametrize("heard", [True, False])
+async def test_a_prompt_that_another_process_settled_before_somebody_waits_is_found_settled(nodes, heard):
+    node, session, _ = await waiting_prompt(nodes)
+    other, rung = await nodes([]), asyncio.Event()
+    node.engine.store.on_foreign_commit(rung.set)  # after the log's own, which so has heard it first
+    await (await other.app.sessions.get(SESSION)).cancel("hello")
+    if heard:
+        node.engine.store.poll_foreign_commits()
+        await rung.wait()
+    assert (await session.wait("hello")).outcome == "cancelled"
+
+
+async def test_a_prompt_that_was_settled_here_before_somebody_waits_is_found_settled(nodes):
+    node, session, _ = await waiting_prompt(nodes)
+    await session.resume()
+    await node.quiet()
+    assert (await session.wait("hello")).outcome == "succeeded"
+
+
+@pytest.mark.parametrize("here", [True, False])
+async def test_who_waits_for_a_prompt_of_a_session_that_was_deleted_meanwhile_is_told(nodes, here):
+    node, session, _ = await waiting_prompt(nodes)
+    by = node if here else await nodes([])
+    await (await by.app.sessions.get(SESSION)).delete()
+    with pytest.raises(errors.SessionGone):
+        await session.wait("hello")
+
+
+async def test_who_waits_for_a_prompt_of_an_engine_that_was_stopped_is_told(nodes):
+    node, session, _ = await waiting_prompt(nodes)
+    await node.stop()
+    with pytest.raises(errors.StoreUnusable):
+        await session.wait("hello")
+
+
 async def test_a_session_with_a_waiting_continuation_is_not_at_rest(deaf):
     await deaf.session()
 

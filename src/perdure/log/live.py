@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextvars import ContextVar
 from typing import Any
@@ -28,6 +28,7 @@ _logger = logging.getLogger("perdure.log")
 _listening: ContextVar[bool] = ContextVar("perdure_listening", default=False)
 
 BUFFER = 1024
+NOTES = 1024
 
 
 class Follower:
@@ -120,6 +121,7 @@ class Live:
         self._global: list[Subscriber] = []
         self._backlog: dict[str, deque[tuple[events.Recorded[Any], asyncio.Future[None]]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._notes: OrderedDict[str, tuple[object, tuple[type[Any], ...]]] = OrderedDict()
 
     # -- readers come and go -----------------------------------------------------------------------------------------------
 
@@ -164,6 +166,23 @@ class Live:
         finally:
             channel.remove(subscriber)
 
+    def note(self, aggregate_id: str, known: object, kinds: tuple[type[Any], ...]) -> None:
+        """Keep what a commit that is just being announced left true of an aggregate, until a follower of these kinds that had
+        been there since would have heard something; one note an aggregate, the newest.
+        """
+        self._notes[aggregate_id] = (known, kinds)
+        self._notes.move_to_end(aggregate_id)
+        if len(self._notes) > NOTES:
+            self._notes.popitem(last=False)
+
+    def still(self, aggregate_id: str, known: object) -> bool:
+        """Whether that is noted of it, so that who follows from now on need not look first."""
+        return aggregate_id in self._notes and self._notes[aggregate_id][0] == known
+
+    def forget(self) -> None:
+        """Nothing that is noted stands any more."""
+        self._notes.clear()
+
     # -- announcing --------------------------------------------------------------------------------------------------------
 
     def announce(self, recorded: Iterable[events.Recorded[Any]], *, notify: bool = True) -> list[asyncio.Future[None]]:
@@ -175,6 +194,8 @@ class Live:
         for event in recorded:
             for follower in (*self._followers.get(event.aggregate_id, ()), *self._everything):
                 follower.offer(event)
+            if (noted := self._notes.get(event.aggregate_id)) and isinstance(event.data, noted[1]):
+                del self._notes[event.aggregate_id]
             if not notify:
                 continue
             for heard in self._taps:
@@ -270,11 +291,13 @@ class Live:
 
     def ring_all(self) -> None:
         """Another process committed something: every follower looks at the log."""
+        self.forget()
         for group in (*self._followers.values(), self._everything):
             for follower in group:
                 follower.ring()
 
     def end(self, aggregate_id: str) -> None:
         """The aggregate is gone: its followers end."""
+        self._notes.pop(aggregate_id, None)
         for follower in self._followers.get(aggregate_id, ()):
             follower.end()

@@ -60,6 +60,7 @@ class Log:
     def close(self) -> None:
         """Stop watching for other processes."""
         self._stop_foreign()
+        self.live.forget()
 
     # -- writing -----------------------------------------------------------------------------------------------------------
 
@@ -257,13 +258,16 @@ class Log:
                 return
             await follower.wait()
 
-    async def changes(self, aggregate_id: str, kinds: tuple[type[Any], ...]) -> AsyncGenerator[None, None]:
+    async def changes(
+        self, aggregate_id: str, kinds: tuple[type[Any], ...], *, known: object = None
+    ) -> AsyncGenerator[None, None]:
         """Tell at once, then each time facts of these kinds were committed, or may have been, that it is time to look.
 
-        Ends when the aggregate is removed.
+        Not at once where `known` still stands (see `Live.note`). Ends when the aggregate is removed.
         """
         with self.live.following(aggregate_id, kinds=kinds) as follower:
-            yield
+            if known is None or not self.live.still(aggregate_id, known):
+                yield
             while True:
                 await follower.wait()
                 if follower.ended:
