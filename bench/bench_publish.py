@@ -56,6 +56,7 @@ async def prepare(path: Path) -> None:
     def work(tx: port.Tx) -> None:
         for number in range(max(PUBLISHERS)):
             session, claim = f"ses_{number}", f"exe_{number}"
+            tx.events.put_sequence(session, 0, None)
             tx.sessions.insert(events.SessionCreated(session_id=session, agent="main"), 1)
             tx.claims.insert(claim, session, "own", purpose="turn", phase="safe", now=1, expires_at=FOR_EVER)
 

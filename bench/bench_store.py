@@ -51,8 +51,10 @@ def run() -> list[Row]:
 async def prepare(path: Path) -> None:
     def work(tx: port.Tx) -> None:
         for number in range(max(WRITERS)):
-            tx.sessions.insert(events.SessionCreated(session_id=f"ses_{number}", agent="main"), 1)
-            tx.claims.insert(f"exe_{number}", f"ses_{number}", "own", purpose="turn", phase="safe", now=1, expires_at=9)
+            session = f"ses_{number}"
+            tx.events.put_sequence(session, 0, None)
+            tx.sessions.insert(events.SessionCreated(session_id=session, agent="main"), 1)
+            tx.claims.insert(f"exe_{number}", session, "own", purpose="turn", phase="safe", now=1, expires_at=9)
 
     store = await SqliteStore.open(path)
     await store.write(work)

@@ -162,18 +162,19 @@ class Desk:
         return self.run(self.store.read(lambda tx: read(tx, session_id)))
 
 
-MESSAGE = "SELECT id, session_id, type, seq, time_created, data FROM session_message WHERE session_id = ?"
-PART = """SELECT m.id, ordinal, kind, part_id, open, p.data, held_by
-          FROM session_message m JOIN session_part p ON p.message = m.number WHERE session_id = ?"""
-TABLES = {"session": "id", "session_input": "session_id"}
-TABLES |= {"session_approval": "session_id", "session_recovery": "session_id", "tombstone": "session_id"}
+OF = "session = (SELECT number FROM session WHERE id = ?)"
+MESSAGE = f"SELECT id, session, type, seq, time_created, data FROM session_message WHERE {OF}"
+PART = f"""SELECT m.id, ordinal, kind, part_id, open, p.data, held_by
+          FROM session_message m JOIN session_part p ON p.message = m.number WHERE {OF}"""
+OWN = "session_id = ?"
+TABLES = {"session": "id = ?", "session_input": OF, "session_approval": OWN, "session_recovery": OWN, "tombstone": OWN}
 
 
 def stored(tx, session_id):
     def found(statement):
         return sorted(map(repr, tx.events._c.execute(statement, (session_id,)).fetchall()))
 
-    rows = {name: found(f"SELECT * FROM {name} WHERE {column} = ?") for name, column in TABLES.items()}
+    rows = {name: found(f"SELECT * FROM {name} WHERE {where}") for name, where in TABLES.items()}
     return {**rows, "session_message": found(MESSAGE), "session_part": found(PART)}
 
 
@@ -185,7 +186,7 @@ def read(tx, session_id):
         return cls(**{field.name: getattr(row, field.name) for field in dataclasses.fields(cls)})
 
     session = tx.sessions.get(session_id)
-    inputs = [tx.inbox.get(one) for one in column("SELECT id FROM session_input WHERE session_id = ?")]
+    inputs = [tx.inbox.get(one) for one in column(f"SELECT id FROM session_input WHERE {OF}")]
     found = [tx.recoveries.get(one) for one in column("SELECT execution_id FROM session_recovery WHERE session_id = ?")]
     approvals = tx.events._c.execute(
         "SELECT session_id, message_id, call_id, execution_id, time_created, deadline, decision, by, note"

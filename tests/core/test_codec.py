@@ -358,3 +358,19 @@ def test_a_row_whose_data_names_another_than_its_columns_is_refused_msg_8():
         columns.load_message("s", "m", "synthetic", '{"time":{},"text":"go","seq":4}', seq=3, created=7)
     with pytest.raises(errors.MessageUndecodable, match="text p names another part"):
         columns.load_part("s", "m", "text", "p", '{"text":"go","id":"x"}')
+
+
+@pytest.mark.parametrize(
+    ("usage", "text"),
+    [
+        (None, None),
+        (messages.Usage(), "{}"),
+        (messages.Usage(unknown_cost=2, unknown_tokens=2), '{"unknown_cost":2,"unknown_tokens":2}'),
+        (messages.Usage(messages.Tokens(1, 0, 3), 10), '{"tokens":{"input":1,"reasoning":3},"cost":10}'),
+        (messages.Usage(messages.Tokens(1, 2, 3, 4, 5), 6, 7, 8), None),
+    ],
+)
+def test_usage_stands_in_a_row_without_what_is_0_and_comes_back_whole(usage, text):
+    held = columns.dump_usage(usage)
+    assert text is None or held == text
+    assert held is None if usage is None else codec.load(held, messages.Usage) == usage

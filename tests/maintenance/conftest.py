@@ -162,7 +162,7 @@ class Kit:
         of = "(SELECT id FROM session_message WHERE number = message)"
         shown = {
             "event": "id, aggregate, seq, type, created, data, metadata",
-            "session_message": "id, session_id, type, seq, time_created, data",
+            "session_message": "id, session, type, seq, time_created, data",
             "session_part": f"{of}, ordinal, kind, part_id, open, data, held_by",
         }
         rows = {

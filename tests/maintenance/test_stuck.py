@@ -38,6 +38,7 @@ async def test_each_session_that_waits_is_explained_and_an_idle_one_is_not(tmp_p
 
     def leave(tx):
         for name in ("dead", "asked", "imported"):
+            tx.events.put_sequence(name, 0, None)
             tx.sessions.insert(events.SessionCreated(session_id=name, agent="main"), 1)
         tx.claims.insert("exe_1", "dead", "own@elsewhere/1/2", purpose="turn", phase="unknown", now=1, expires_at=2)
         tx.claims.insert("exe_2", "asked", "own@elsewhere/1/2", purpose="turn", phase="unknown", now=1, expires_at=2)

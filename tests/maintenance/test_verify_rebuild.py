@@ -66,6 +66,16 @@ ROW_DAMAGE = [
     ("UPDATE session SET title = 'x' WHERE id = 's1'", "session: title is 'x'"),
     ("UPDATE session SET cost = cost + 1 WHERE id = 's1'", "session: usage"),
     ("DELETE FROM session WHERE id = 's1'", "session: missing"),
+    ("UPDATE session SET number = 99 WHERE id = 's1'", "session: number is 99, the log says 1"),
+    (
+        (
+            "UPDATE session SET number = 99 WHERE id = 's1'",
+            "UPDATE session_message SET session = 99 WHERE session = 1",
+            "UPDATE session_input SET session = 99 WHERE session = 1",
+        ),
+        "session: number is 99, the log says 1",
+    ),
+    ("UPDATE session_input SET usage = '{}' WHERE id = 's1_msg_1'", "input s1_msg_1: usage is Usage("),
     ("UPDATE session_input SET wake_pending = 0 WHERE id = 'msg_retry_s1_msg_1_1'", "wake_pending is False"),
     ("DELETE FROM session_input WHERE id = 's1_msg_3'", "input s1_msg_3: missing"),
     ("UPDATE session_approval SET decision = 'deny' WHERE session_id = 's1'", "decision is 'deny'"),
@@ -79,7 +89,7 @@ ROW_DAMAGE = [
     ("UPDATE session_message SET data = replace(data, 'go on', 'stop') WHERE id = 's1_msg_y'", "text is 'stop'"),
     (f"UPDATE session_part SET data = '{{}}' WHERE {OF_A1}", "s1_msg_a1 of session s1 cannot be decoded"),
     (
-        """INSERT INTO session_message SELECT 99, 'extra', session_id, type, 9999, 1, data
+        """INSERT INTO session_message SELECT 99, 'extra', session, type, 9999, 1, data
                   FROM session_message WHERE id = 's1_msg_y'""",
         "message extra: the log knows none",
     ),
@@ -94,7 +104,7 @@ ROW_DAMAGE = [
 @pytest.mark.parametrize(("statement", "words"), ROW_DAMAGE)
 async def test_rows_that_are_not_what_the_log_says_are_found_and_rebuilt_msg_1(database, kit, statement, words):
     sound = kit.dump(database)
-    kit.damage(database, statement)
+    kit.damage(database, *((statement,) if isinstance(statement, str) else statement))
     found = await problems(database)
     assert {one[:2] for one in found} == {("s1", "rows")}
     assert any(words in one[2] for one in found), found
@@ -178,7 +188,7 @@ async def test_a_log_with_a_fact_that_rows_refuse_is_found_and_not_rebuilt_msg_1
 
 async def test_a_row_that_went_to_another_session_is_taken_from_it_first(database, kit):
     sound = kit.dump(database)
-    kit.damage(database, "UPDATE session_message SET session_id = 's2', seq = 9999 WHERE id = 's1_msg_y'")
+    kit.damage(database, "UPDATE session_message SET session = 2, seq = 9999 WHERE id = 's1_msg_y'")
     rows = kit.dump(database)
     async with opening.log(database) as log:
         with pytest.raises(errors.Defect):

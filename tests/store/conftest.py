@@ -51,6 +51,9 @@ class Build:
 
     @staticmethod
     def session(tx, session_id="ses_1", time=1, **settings):
+        """A session without any fact: its log has a number and nothing else."""
+        if tx.events.sequence(session_id)[0] < 0:
+            tx.events.put_sequence(session_id, 0, None)
         return tx.sessions.insert(events.SessionCreated(session_id=session_id, agent="main", **settings), time)
 
     @staticmethod

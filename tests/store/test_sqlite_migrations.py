@@ -14,8 +14,8 @@ from perdure.store.sqlite import SqliteStore
 
 COLUMN = "ALTER TABLE session ADD COLUMN colour TEXT;\nUPDATE session SET colour = 'red';"
 REBUILD = """-- foreign keys: off
-CREATE TABLE session_new (id TEXT PRIMARY KEY, agent TEXT NOT NULL, policy TEXT NOT NULL, colour TEXT);
-INSERT INTO session_new SELECT id, agent, policy, 'red' FROM session;
+CREATE TABLE session_new (number INTEGER PRIMARY KEY, id TEXT UNIQUE, agent TEXT NOT NULL, policy TEXT NOT NULL, colour TEXT);
+INSERT INTO session_new SELECT number, id, agent, policy, 'red' FROM session;
 DROP TABLE session;
 ALTER TABLE session_new RENAME TO session;
 """
@@ -106,7 +106,7 @@ def test_a_step_keeps_child_rows_and_triggers_db_1(first, text):
     with pytest.raises(apsw.ConstraintError, match="append-only"):
         first.execute("UPDATE event SET data = ''")
     with pytest.raises(apsw.ConstraintError):
-        first.execute("UPDATE session_input SET session_id = 'ses_no'")
+        first.execute("UPDATE session_input SET session = 99")
     first.execute("DELETE FROM session")
     assert children(first) == [0, 0, 0, 0, 1]
 

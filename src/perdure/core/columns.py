@@ -1,6 +1,6 @@
 """What stands in the columns of a row, or in an earlier fact that it names, is left out of its JSON.
 
-Lives here: the JSON of facts, messages and parts as rows hold it, there and back (DB). Not here: JSON in itself
+Lives here: the JSON of facts, messages, parts and usage as rows hold it, there and back (DB). Not here: JSON in itself
 (`codec.py`), which of a long part's body stands in a fact (`bodies.py`). What was left out is put back into the text before
 that is decoded, so a text that does not begin as it must is refused: it could read as something that says nothing. So is
 one that says otherwise further on.
@@ -8,14 +8,17 @@ one that says otherwise further on.
 
 from __future__ import annotations
 
+from typing import Any
+
 from perdure import errors
-from perdure.core import codec, events, messages
+from perdure.core import codec, events, messages, value
 
 STEP_STARTED = codec.versioned(events.StepStarted)
 ADMITTED = codec.versioned(events.PromptAdmitted)
 PROMOTED = codec.versioned(events.PromptPromoted)
 _TIME = '{"time":{'
 _ASSISTANT = '{"assistant_message_id":"'
+_TOKENS = value.names(messages.Tokens)
 _WANTED = ',"request_execution":'
 
 
@@ -108,6 +111,20 @@ def load_message(session_id: str, message_id: str, kind: str, data: str, *, seq:
     if (message.id, message.seq) != (message_id, seq):  # whoever pages by seq would go in a circle
         raise errors.MessageUndecodable(session_id, message_id, "its columns and its data name different messages")
     return message
+
+
+def dump_usage(usage: messages.Usage | None) -> str | None:
+    """What was used, without what is 0; None stays None."""
+    if usage is None:
+        return None
+    tokens = {name: getattr(usage.tokens, name) for name in _TOKENS}
+    counts = {"cost": usage.cost, "unknown_cost": usage.unknown_cost, "unknown_tokens": usage.unknown_tokens}
+    held = {"tokens": _counted(tokens), **counts}
+    return codec.dump(_counted(held))
+
+
+def _counted(held: dict[str, Any]) -> dict[str, Any]:
+    return {name: count for name, count in held.items() if count}
 
 
 def dump_part(part: messages.Part) -> str:

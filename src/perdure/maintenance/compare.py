@@ -32,6 +32,8 @@ def differences(tx: port.Tx, session_id: str, folded: projection.Projection) -> 
 
 def _session(tx: port.Tx, session_id: str, folded: projection.Projection) -> Iterator[str]:
     yield from _one("session", tx.sessions.get(session_id), folded.session)
+    if numbers := tx.upkeep.other_number(session_id):
+        yield "session: number is {}, the log says {}".format(*numbers)
     if folded.gone is not None and tx.sessions.tombstone(session_id) is None:
         yield "tombstone: missing"
 

@@ -159,7 +159,7 @@ class Events:
         aggregate, seq = row
         return Sequence(aggregate, stored=seq, first=seq + 1, last=seq)
 
-    def _number(self, aggregate_id: str) -> int:
+    def number(self, aggregate_id: str) -> int:
         """The number that events name their aggregate by. Raises `Defect` where no sequence row gives it one."""
         if one := self.taken.get(aggregate_id):
             return one.aggregate
@@ -218,7 +218,7 @@ class Events:
             {
                 "id": chosen,
                 "aggregate_id": row.aggregate_id,
-                "aggregate": self._number(row.aggregate_id),
+                "aggregate": self.number(row.aggregate_id),
                 "seq": row.seq,
                 "type": self._types.get(row.type) or self._type(row.type),
                 "created": row.created,
@@ -241,7 +241,7 @@ class Events:
         """What is stored of a fact's JSON, and the seq of the fact that says the rest of it."""
         data = columns.without_session(row.data, row.aggregate_id)
         if admitted is not None:
-            said, created = self._said(self._number(row.aggregate_id), admitted)
+            said, created = self._said(self.number(row.aggregate_id), admitted)
             same = said is not None and created is not None and columns.promoted(said, created) == data
             return ("{}", admitted) if same else (data, None)
         assistant = columns.assistant_of(data)
@@ -257,7 +257,7 @@ class Events:
     def _step(self, aggregate_id: str) -> tuple[str, int] | None:
         """The assistant and the seq of the newest fact that a step began with."""
         if aggregate_id not in self._steps:
-            found = self._q.event_newest_step(self._c, aggregate=self._number(aggregate_id))
+            found = self._q.event_newest_step(self._c, aggregate=self.number(aggregate_id))
             assistant = columns.assistant_of(found[1]) if found else None
             self._steps[aggregate_id] = (assistant, found[0]) if found and assistant else None
         return self._steps[aggregate_id]

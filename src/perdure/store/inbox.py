@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from perdure.core import codec, messages
+from perdure.core import codec, columns, messages
 from perdure.core.value import Value, replace
 
 
@@ -43,11 +43,11 @@ class InputRow(Value):
 
 def input_row(row: Any) -> InputRow:
     """A row of the table, decoded."""
-    columns: list[Any] = [*row]
-    columns[9] = bool(row[9])
-    columns[14] = codec.load(row[14], messages.Failure) if row[14] else None
-    columns[16] = codec.load(row[16], messages.Usage) if row[16] else None
-    return InputRow(*columns)
+    held: list[Any] = [*row]
+    held[9] = bool(row[9])
+    held[14] = codec.load(row[14], messages.Failure) if row[14] else None
+    held[16] = codec.load(row[16], messages.Usage) if row[16] else None
+    return InputRow(*held)
 
 
 KEPT = 1024
@@ -218,7 +218,7 @@ class Inbox:
         row = self.get(message_id)
         if row is None or row.outcome is not None:
             return
-        told = {"error": codec.dump_optional(error), "usage": codec.dump_optional(usage)}
+        told = {"error": codec.dump_optional(error), "usage": columns.dump_usage(usage)}
         self._q.input_settle(self._c, id=message_id, outcome=outcome, settled_seq=seq, **told)
         self._know(replace(row, outcome=outcome, wake_pending=False))
 

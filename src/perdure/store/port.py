@@ -45,7 +45,7 @@ class Tx:
     def __init__(self, statements: Any, connection: Any) -> None:
         """Bind every group to a connection; made once a connection, used for each of its units."""
         self.events = Events(statements, connection)
-        self.sessions = Sessions(statements, connection)
+        self.sessions = Sessions(statements, connection, self.events)
         self.messages = Messages(statements, connection, self.events)
         self.inbox = Inbox(statements, connection)
         self.claims = Claims(statements, connection)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from perdure.core import codec, events, messages
+from perdure.core import codec, columns, events, messages
 from perdure.core.value import Value, replace
+from perdure.store.events import Events
 
 
 class SessionRow(Value):
@@ -77,7 +78,7 @@ def _moving(row: SessionRow) -> dict[str, Any]:
         "cost": usage.cost,
         "unknown_cost": usage.unknown_cost,
         "unknown_tokens": usage.unknown_tokens,
-        "turn_usage": codec.dump_optional(row.turn_usage),
+        "turn_usage": columns.dump_usage(row.turn_usage),
         "execution_id": row.execution_id,
         "purpose": row.execution_purpose,
         "parked": int(row.parked),
@@ -93,11 +94,11 @@ LONG = 16 * 1024
 class Sessions:
     """Verbs on `session` and `tombstone`."""
 
-    __slots__ = ("_c", "_changed", "_long", "_q", "_rows")
+    __slots__ = ("_c", "_changed", "_events", "_long", "_q", "_rows")
 
-    def __init__(self, statements: Any, connection: Any) -> None:
-        """Bind to a connection."""
-        self._q, self._c = statements, connection
+    def __init__(self, statements: Any, connection: Any, events: Events) -> None:
+        """Bind to a connection; `events` tells the numbers of logs."""
+        self._q, self._c, self._events = statements, connection, events
         self.forget()
 
     def forget(self) -> None:
@@ -134,11 +135,12 @@ class Sessions:
         self._rows.pop(session_id, None)
 
     def insert(self, created: events.SessionCreated, time: int) -> bool:
-        """A new row; False where the id is already projected."""
+        """A new row, under the number of the session's log; False where the id is already projected."""
         self._written(created.session_id)
         return (
             self._q.session_insert(
                 self._c,
+                number=self._events.number(created.session_id),
                 id=created.session_id,
                 agent=created.agent,
                 model=created.model,

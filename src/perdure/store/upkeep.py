@@ -77,6 +77,11 @@ class Upkeep:
         """Sessions with rows and no log."""
         return [row[0] for row in self._q.upkeep_unlogged(self._c, limit=limit)]
 
+    def other_number(self, session_id: str) -> tuple[int, int] | None:
+        """The number a session goes by and that of its log, where they differ."""
+        row = self._q.upkeep_other_number(self._c, session_id=session_id)
+        return (row[0], row[1]) if row else None
+
     def inputs(self, session_id: str) -> list[InputRow]:
         """Every input of a session."""
         return [input_row(row) for row in self._q.upkeep_inputs(self._c, session_id=session_id)]
@@ -124,7 +129,7 @@ class Upkeep:
         if folded.session is None:
             return
         held = folded.transcript.messages
-        self._q.upkeep_put_session(self._c, **_session(folded.session))
+        self._q.upkeep_put_session(self._c, number=self._events.number(session_id), **_session(folded.session))
         self._q.upkeep_put_messages(self._c, (_message(session_id, one) for one in held))
         self._q.upkeep_put_parts(self._c, (part for one in held for part in _parts(one, folded.holders)))
         self._q.upkeep_put_inputs(self._c, map(_input, folded.inputs.values()))
@@ -138,8 +143,8 @@ class Upkeep:
             attempts = kept.session.wake_attempts
             self._q.upkeep_restore_session(self._c, id=session_id, wake_attempts=attempts, **flags)
         if kept.claim:
-            columns = {**_columns(kept.claim), "interrupted": int(kept.claim.interrupted)}
-            self._q.upkeep_restore_claim(self._c, **columns)
+            claim = {**_columns(kept.claim), "interrupted": int(kept.claim.interrupted)}
+            self._q.upkeep_restore_claim(self._c, **claim)
         for recovery in kept.recoveries:
             self._q.upkeep_restore_recovery(
                 self._c,
@@ -173,15 +178,15 @@ def _columns(value: Any) -> dict[str, Any]:
 
 
 def _session(one: rows.Session) -> dict[str, Any]:
-    columns = _columns(one)
-    usage: messages.Usage = columns.pop("usage")
+    held = _columns(one)
+    usage: messages.Usage = held.pop("usage")
     return {
-        **columns,
+        **held,
         **{f"tokens_{kind}": count for kind, count in _columns(usage.tokens).items()},
         "cost": usage.cost,
         "unknown_cost": usage.unknown_cost,
         "unknown_tokens": usage.unknown_tokens,
-        "turn_usage": codec.dump_optional(one.turn_usage),
+        "turn_usage": columns.dump_usage(one.turn_usage),
         "metadata": codec.dump_optional(one.metadata),
         "policy": codec.dump(one.policy),
         "archived": int(one.archived),
@@ -221,7 +226,7 @@ def _input(one: rows.Input) -> dict[str, Any]:
         **_columns(one),
         "wake_pending": int(one.wake_pending),
         "error": codec.dump_optional(one.error),
-        "usage": codec.dump_optional(one.usage),
+        "usage": columns.dump_usage(one.usage),
     }
 
 

@@ -6,10 +6,9 @@ from perdure import errors
 from perdure.core import events, messages
 from perdure.store.context import DraftRow, EpochRow
 
-MESSAGE = "INSERT INTO session_message (id, session_id, type, seq, time_created, data)"
-INPUT = (
-    "INSERT INTO session_input (id, session_id, kind, prompt, delivery, admitted_delivery, time_created, admitted_seq"
-)
+MESSAGE = "INSERT INTO session_message (id, session, type, seq, time_created, data)"
+SESSION = "(SELECT number FROM session WHERE id = 'ses_1')"
+INPUT = "INSERT INTO session_input (id, session, kind, prompt, delivery, admitted_delivery, time_created, admitted_seq"
 
 
 async def refused(store, build, text):
@@ -71,13 +70,13 @@ async def test_a_removed_aggregate_never_lends_its_number_to_another(store, buil
         "UPDATE session SET execution_id = 'exe_9', execution_purpose = 'play'",
         "UPDATE session SET wake_attempts = -1",
         "UPDATE session SET wake_attempts = 9007199254740992",
-        f"{INPUT}) VALUES ('i2', 'ses_1', 'other', '{{}}', 'steer', 'steer', 1, 9)",
-        f"{INPUT}) VALUES ('i2', 'ses_1', 'user', '{{}}', 'mail', 'steer', 1, 9)",
-        f"{INPUT}) VALUES ('i2', 'ses_1', 'user', '{{}}', 'steer', 'steer', 1, 0)",
-        f"{INPUT}) VALUES ('i2', 'ses_no', 'user', '{{}}', 'steer', 'steer', 1, 9)",
-        f"{INPUT}, outcome) VALUES ('i2', 'ses_1', 'user', '{{}}', 'steer', 'steer', 1, 9, 'succeeded')",
-        f"{INPUT}, outcome, settled_seq) VALUES ('i2', 'ses_1', 'user', '{{}}', 'steer', 'steer', 1, 9, 'fine', 10)",
-        f"{INPUT}, promoted_seq, wake_pending) VALUES ('i2', 'ses_1', 'user', '{{}}', 'steer', 'steer', 1, 9, 10, 1)",
+        f"{INPUT}) VALUES ('i2', {SESSION}, 'other', '{{}}', 'steer', 'steer', 1, 9)",
+        f"{INPUT}) VALUES ('i2', {SESSION}, 'user', '{{}}', 'mail', 'steer', 1, 9)",
+        f"{INPUT}) VALUES ('i2', {SESSION}, 'user', '{{}}', 'steer', 'steer', 1, 0)",
+        f"{INPUT}) VALUES ('i2', 99, 'user', '{{}}', 'steer', 'steer', 1, 9)",
+        f"{INPUT}, outcome) VALUES ('i2', {SESSION}, 'user', '{{}}', 'steer', 'steer', 1, 9, 'succeeded')",
+        f"{INPUT}, outcome, settled_seq) VALUES ('i2', {SESSION}, 'user', '{{}}', 'steer', 'steer', 1, 9, 'fine', 10)",
+        f"{INPUT}, promoted_seq, wake_pending) VALUES ('i2', {SESSION}, 'user', '{{}}', 'steer', 'steer', 1, 9, 10, 1)",
         "UPDATE session_execution SET phase = 'dreaming'",
         "UPDATE session_execution SET interrupted = 2",
         "UPDATE session_execution SET session_id = 'ses_no'",
@@ -87,7 +86,8 @@ async def test_a_removed_aggregate_never_lends_its_number_to_another(store, buil
         "UPDATE session_part SET kind = 'smell'",
         "UPDATE session_part SET message = 99",
         "UPDATE session_message SET type = 'parrot'",
-        MESSAGE + " VALUES ('msg_2', 'ses_1', 'user', 1, 1, '{}')",
+        f"{MESSAGE} VALUES ('msg_2', {SESSION}, 'user', 1, 1, '{{}}')",
+        f"{MESSAGE} VALUES ('msg_2', 99, 'user', 9, 1, '{{}}')",
         "DELETE FROM session_input",
         "DELETE FROM session_message",
     ],

@@ -103,10 +103,10 @@ DELETE FROM event WHERE aggregate = :aggregate;
 
 -- == sessions =================================================================================================================
 
--- name: session_insert(id, agent, model, title, metadata, policy, forked_from, time_created)$
--- A new session row; null where the id is already projected.
-INSERT INTO session (id, agent, model, title, metadata, policy, forked_from, time_created, time_updated)
-VALUES (:id, :agent, :model, :title, :metadata, :policy, :forked_from, :time_created, :time_created)
+-- name: session_insert(number, id, agent, model, title, metadata, policy, forked_from, time_created)$
+-- A new session row, under the number of its log; null where the id is already projected.
+INSERT INTO session (number, id, agent, model, title, metadata, policy, forked_from, time_created, time_updated)
+VALUES (:number, :id, :agent, :model, :title, :metadata, :policy, :forked_from, :time_created, :time_created)
 ON CONFLICT (id) DO NOTHING
 RETURNING id;
 
@@ -131,7 +131,8 @@ SELECT count(*) FROM session;
 -- name: session_stirring(limit)
 -- Sessions that may be doing or awaiting something; each other one is idle.
 SELECT session_id FROM session_execution
-UNION SELECT session_id FROM session_input WHERE wake_pending IN (0, 1) AND promoted_seq IS NULL AND outcome IS NULL
+UNION SELECT session.id FROM session_input AS input JOIN session ON session.number = input.session
+      WHERE input.promoted_seq IS NULL AND input.outcome IS NULL
 UNION SELECT id FROM session WHERE parked = 1
 UNION SELECT id FROM session WHERE held = 1
 LIMIT :limit;
@@ -186,8 +187,8 @@ SELECT time FROM tombstone WHERE session_id = :session_id;
 
 -- name: message_insert(id, session_id, type, seq, time_created, data)$
 -- A new message; null where the id is taken.
-INSERT INTO session_message (id, session_id, type, seq, time_created, data)
-VALUES (:id, :session_id, :type, :seq, :time_created, :data)
+INSERT INTO session_message (id, session, type, seq, time_created, data)
+VALUES (:id, (SELECT number FROM session WHERE id = :session_id), :type, :seq, :time_created, :data)
 ON CONFLICT (id) DO NOTHING
 RETURNING id;
 
@@ -197,31 +198,37 @@ UPDATE session_message SET data = :data WHERE id = :id;
 
 -- name: message_get(id)^
 -- One message.
-SELECT id, session_id, type, seq, time_created, data FROM session_message WHERE id = :id;
+SELECT id, (SELECT whose.id FROM session AS whose WHERE whose.number = session), type, seq, time_created, data
+FROM session_message WHERE id = :id;
 
 -- name: message_newest_assistant(session_id)^
 -- The newest assistant.
-SELECT id, session_id, type, seq, time_created, data FROM session_message
-WHERE session_id = :session_id AND type = 'assistant' ORDER BY seq DESC LIMIT 1;
+SELECT id, :session_id, type, seq, time_created, data FROM session_message
+WHERE session = (SELECT number FROM session WHERE id = :session_id)
+AND type = 'assistant' ORDER BY seq DESC LIMIT 1;
 
 -- name: message_newest_compaction(session_id)^
 -- The newest compaction.
-SELECT id, session_id, type, seq, time_created, data FROM session_message
-WHERE session_id = :session_id AND type = 'compaction' ORDER BY seq DESC LIMIT 1;
+SELECT id, :session_id, type, seq, time_created, data FROM session_message
+WHERE session = (SELECT number FROM session WHERE id = :session_id)
+AND type = 'compaction' ORDER BY seq DESC LIMIT 1;
 
 -- name: message_count_assistants(session_id)$
 -- How many assistants there are; asked only where a session's steps are limited.
-SELECT count(*) FROM session_message WHERE session_id = :session_id AND type = 'assistant';
+SELECT count(*) FROM session_message
+WHERE session = (SELECT number FROM session WHERE id = :session_id) AND type = 'assistant';
 
 -- name: message_page(session_id, after, limit)
 -- Messages in order, after a sequence number.
-SELECT id, session_id, type, seq, time_created, data FROM session_message
-WHERE session_id = :session_id AND seq > :after ORDER BY seq LIMIT :limit;
+SELECT id, :session_id, type, seq, time_created, data FROM session_message
+WHERE session = (SELECT number FROM session WHERE id = :session_id)
+AND seq > :after ORDER BY seq LIMIT :limit;
 
 -- name: message_page_before(session_id, after, before, limit)
 -- The last messages before a sequence number, the latest first.
-SELECT id, session_id, type, seq, time_created, data FROM session_message
-WHERE session_id = :session_id AND seq > :after AND seq < :before ORDER BY seq DESC LIMIT :limit;
+SELECT id, :session_id, type, seq, time_created, data FROM session_message
+WHERE session = (SELECT number FROM session WHERE id = :session_id)
+AND seq > :after AND seq < :before ORDER BY seq DESC LIMIT :limit;
 
 -- name: part_put(message_id, ordinal, kind, part_id, open, data, held_by)!
 -- A part, new or changed.
@@ -234,8 +241,7 @@ ON CONFLICT (message, ordinal) DO UPDATE SET open = excluded.open, data = exclud
 SELECT part.ordinal, part.kind, part.part_id, part.data, part.held_by, kind.name, fact.data, fact.earlier, said.data, said.created
 FROM session_message AS message
 JOIN session_part AS part ON part.message = message.number
-LEFT JOIN event_sequence AS whole ON whole.aggregate_id = message.session_id AND part.held_by IS NOT NULL
-LEFT JOIN event AS fact ON fact.aggregate = whole.aggregate AND fact.seq = part.held_by
+LEFT JOIN event AS fact ON fact.aggregate = message.session AND fact.seq = part.held_by
 LEFT JOIN event_type AS kind ON kind.number = fact.type
 LEFT JOIN event AS said ON said.aggregate = fact.aggregate AND said.seq = fact.earlier
 WHERE message.id = :message_id AND part.kind = :kind AND part.part_id = :part_id ORDER BY part.ordinal DESC LIMIT 1;
@@ -255,40 +261,44 @@ WHERE message = (SELECT number FROM session_message WHERE id = :message_id) AND 
 SELECT message.id, part.kind, part.part_id, part.data, part.held_by, kind.name, fact.data, fact.earlier, said.data, said.created
 FROM session_message AS message
 JOIN session_part AS part ON part.message = message.number
-LEFT JOIN event_sequence AS whole ON whole.aggregate_id = message.session_id AND part.held_by IS NOT NULL
-LEFT JOIN event AS fact ON fact.aggregate = whole.aggregate AND fact.seq = part.held_by
+LEFT JOIN event AS fact ON fact.aggregate = message.session AND fact.seq = part.held_by
 LEFT JOIN event_type AS kind ON kind.number = fact.type
 LEFT JOIN event AS said ON said.aggregate = fact.aggregate AND said.seq = fact.earlier
-WHERE message.session_id = :session_id AND message.type = 'assistant' AND message.seq BETWEEN :first AND :last
+WHERE message.session = (SELECT number FROM session WHERE id = :session_id) AND message.type = 'assistant'
+AND message.seq BETWEEN :first AND :last
 ORDER BY message.seq, part.ordinal;
 
 -- == inbox ====================================================================================================================
 
 -- name: input_insert(id, session_id, kind, prompt, delivery, time_created, admitted_seq, promoted_seq, wake_pending)$
 -- A new input; null where the id is taken.
-INSERT INTO session_input (id, session_id, kind, prompt, delivery, admitted_delivery, time_created, admitted_seq, promoted_seq,
+INSERT INTO session_input (id, session, kind, prompt, delivery, admitted_delivery, time_created, admitted_seq, promoted_seq,
                            wake_pending)
-VALUES (:id, :session_id, :kind, :prompt, :delivery, :delivery, :time_created, :admitted_seq, :promoted_seq, :wake_pending)
+VALUES (:id, (SELECT number FROM session WHERE id = :session_id), :kind, :prompt, :delivery, :delivery, :time_created,
+        :admitted_seq, :promoted_seq, :wake_pending)
 ON CONFLICT (id) DO NOTHING
 RETURNING id;
 
 -- name: input_get(id)^
 -- One input.
-SELECT id, session_id, kind, prompt, delivery, admitted_delivery, time_created, admitted_seq, promoted_seq, wake_pending,
+SELECT id, (SELECT whose.id FROM session AS whose WHERE whose.number = session), kind, prompt,
+       delivery, admitted_delivery, time_created, admitted_seq, promoted_seq, wake_pending,
        execution_requests, retries, retried_by, outcome, error, settled_seq, usage
 FROM session_input WHERE id = :id;
 
 -- name: input_retried_by(retry_id)^
 -- The prompt that a retry input runs again.
-SELECT id, session_id, kind, prompt, delivery, admitted_delivery, time_created, admitted_seq, promoted_seq, wake_pending,
+SELECT id, (SELECT whose.id FROM session AS whose WHERE whose.number = session), kind, prompt,
+       delivery, admitted_delivery, time_created, admitted_seq, promoted_seq, wake_pending,
        execution_requests, retries, retried_by, outcome, error, settled_seq, usage
 FROM session_input WHERE retried_by = :retry_id;
 
 -- name: input_unsettled(session_id)
 -- Inputs without an outcome, in admission order.
-SELECT id, session_id, kind, prompt, delivery, admitted_delivery, time_created, admitted_seq, promoted_seq, wake_pending,
+SELECT id, :session_id, kind, prompt, delivery, admitted_delivery, time_created, admitted_seq, promoted_seq, wake_pending,
        execution_requests, retries, retried_by, outcome, error, settled_seq, usage
-FROM session_input WHERE session_id = :session_id AND outcome IS NULL ORDER BY admitted_seq;
+FROM session_input WHERE session = (SELECT number FROM session WHERE id = :session_id)
+AND outcome IS NULL ORDER BY admitted_seq;
 
 -- name: input_promote(id, promoted_seq)$
 -- Into the transcript, its wake settled; null where it is not pending.
@@ -307,13 +317,15 @@ UPDATE session_input SET execution_requests = execution_requests + 1 WHERE id = 
 -- name: input_wake_pending_all(session_id)!
 -- A turn started: every waiting user and retry input is promised to run; continuations have their own row.
 UPDATE session_input SET wake_pending = 1
-WHERE session_id = :session_id AND outcome IS NULL AND promoted_seq IS NULL AND wake_pending = 0
+WHERE session = (SELECT number FROM session WHERE id = :session_id)
+  AND outcome IS NULL AND promoted_seq IS NULL AND wake_pending = 0
   AND id NOT IN (SELECT continuation_message_id FROM session_recovery WHERE session_id = :session_id);
 
 -- name: input_clear_wakes(session_id, before_seq)!
 -- An interrupt: what was admitted before it waits for a person.
 UPDATE session_input SET wake_pending = 0
-WHERE session_id = :session_id AND outcome IS NULL AND promoted_seq IS NULL AND admitted_seq < :before_seq;
+WHERE session = (SELECT number FROM session WHERE id = :session_id)
+  AND outcome IS NULL AND promoted_seq IS NULL AND admitted_seq < :before_seq;
 
 -- name: input_settle(id, outcome, error, settled_seq, usage)!
 -- Its outcome, if it has none, and what the turns it ran in used, where they used more than before.
@@ -333,7 +345,8 @@ WHERE id = :id;
 
 -- name: input_woken_sessions()
 -- Sessions with a waiting input that is wanted to run.
-SELECT DISTINCT session_id FROM session_input WHERE wake_pending = 1 AND promoted_seq IS NULL;
+SELECT DISTINCT session.id FROM session_input AS input JOIN session ON session.number = input.session
+WHERE input.wake_pending = 1 AND input.promoted_seq IS NULL AND input.outcome IS NULL;
 
 -- == claims ===================================================================================================================
 
@@ -438,7 +451,7 @@ FROM session_recovery WHERE continuation_message_id = :continuation_message_id;
 SELECT r.execution_id, r.session_id, r.assistant_message_id, r.continuation_message_id, r.phase, r.wake_pending, r.wake_attempts,
        r.recovery_error, r.not_before, r.attempt, r.time_created
 FROM session_input AS i JOIN session_recovery AS r ON r.continuation_message_id = i.id
-WHERE i.session_id = :session_id AND i.outcome IS NULL AND i.promoted_seq IS NULL;
+WHERE i.session = (SELECT number FROM session WHERE id = :session_id) AND i.outcome IS NULL AND i.promoted_seq IS NULL;
 
 -- name: recovery_scan(now)
 -- Sessions whose continuation is to be woken, most hopeful first.
@@ -619,11 +632,16 @@ WHERE aggregate = :aggregate AND seq > :after ORDER BY seq LIMIT :limit;
 -- Sessions with rows and no log.
 SELECT id FROM session WHERE id NOT IN (SELECT aggregate_id FROM event_sequence) ORDER BY id LIMIT :limit;
 
+-- name: upkeep_other_number(session_id)^
+-- The number a session goes by and that of its log, where they differ.
+SELECT session.number, whole.aggregate FROM session JOIN event_sequence AS whole ON whole.aggregate_id = session.id
+WHERE session.id = :session_id AND session.number <> whole.aggregate;
+
 -- name: upkeep_inputs(session_id)
 -- Every input of a session.
-SELECT id, session_id, kind, prompt, delivery, admitted_delivery, time_created, admitted_seq, promoted_seq, wake_pending,
+SELECT id, :session_id, kind, prompt, delivery, admitted_delivery, time_created, admitted_seq, promoted_seq, wake_pending,
        execution_requests, retries, retried_by, outcome, error, settled_seq, usage
-FROM session_input WHERE session_id = :session_id ORDER BY admitted_seq, id;
+FROM session_input WHERE session = (SELECT number FROM session WHERE id = :session_id) ORDER BY admitted_seq, id;
 
 -- name: upkeep_approvals(session_id)
 -- Every approval of a session.
@@ -663,11 +681,13 @@ DELETE FROM session_recovery WHERE session_id = :session_id;
 
 -- name: upkeep_clear_inputs(session_id)!
 -- Gone before a rebuild, also where no session row is left that they would go with.
-DELETE FROM session_input WHERE session_id = :session_id;
+DELETE FROM session_input WHERE session = (SELECT aggregate FROM event_sequence WHERE aggregate_id = :session_id);
 
 -- name: upkeep_clear_parts(session_id)!
 -- Gone before a rebuild, also where no session row is left that they would go with.
-DELETE FROM session_part WHERE message IN (SELECT number FROM session_message WHERE session_id = :session_id);
+DELETE FROM session_part WHERE message IN (
+    SELECT number FROM session_message
+    WHERE session = (SELECT aggregate FROM event_sequence WHERE aggregate_id = :session_id));
 
 -- name: upkeep_clear_stray_parts()!
 -- Gone where their message is.
@@ -675,25 +695,25 @@ DELETE FROM session_part WHERE message NOT IN (SELECT number FROM session_messag
 
 -- name: upkeep_clear_messages(session_id)!
 -- Gone before a rebuild, also where no session row is left that they would go with.
-DELETE FROM session_message WHERE session_id = :session_id;
+DELETE FROM session_message WHERE session = (SELECT aggregate FROM event_sequence WHERE aggregate_id = :session_id);
 
 -- name: upkeep_clear_claims(session_id)!
 -- Gone before a rebuild, also where no session row is left that they would go with.
 DELETE FROM session_execution WHERE session_id = :session_id;
 
--- name: upkeep_put_session(id, agent, model, title, metadata, policy, archived, forked_from, time_created, time_updated, tokens_input, tokens_output, tokens_reasoning, tokens_cache_read, tokens_cache_write, cost, unknown_cost, unknown_tokens, turn_usage, execution_id, execution_purpose, parked)!
+-- name: upkeep_put_session(number, id, agent, model, title, metadata, policy, archived, forked_from, time_created, time_updated, tokens_input, tokens_output, tokens_reasoning, tokens_cache_read, tokens_cache_write, cost, unknown_cost, unknown_tokens, turn_usage, execution_id, execution_purpose, parked)!
 -- A session as its log says it is.
-INSERT INTO session (id, agent, model, title, metadata, policy, archived, forked_from, time_created, time_updated,
+INSERT INTO session (number, id, agent, model, title, metadata, policy, archived, forked_from, time_created, time_updated,
                      tokens_input, tokens_output, tokens_reasoning, tokens_cache_read, tokens_cache_write, cost, unknown_cost,
                      unknown_tokens, turn_usage, execution_id, execution_purpose, parked)
-VALUES (:id, :agent, :model, :title, :metadata, :policy, :archived, :forked_from, :time_created, :time_updated,
+VALUES (:number, :id, :agent, :model, :title, :metadata, :policy, :archived, :forked_from, :time_created, :time_updated,
         :tokens_input, :tokens_output, :tokens_reasoning, :tokens_cache_read, :tokens_cache_write, :cost, :unknown_cost,
         :unknown_tokens, :turn_usage, :execution_id, :execution_purpose, :parked);
 
 -- name: upkeep_put_messages(id, session_id, type, seq, time_created, data)*!
 -- Messages as the log says they are.
-INSERT INTO session_message (id, session_id, type, seq, time_created, data)
-VALUES (:id, :session_id, :type, :seq, :time_created, :data);
+INSERT INTO session_message (id, session, type, seq, time_created, data)
+VALUES (:id, (SELECT number FROM session WHERE id = :session_id), :type, :seq, :time_created, :data);
 
 -- name: upkeep_put_parts(message_id, ordinal, kind, part_id, open, data, held_by)*!
 -- Parts as the log says they are.
@@ -702,10 +722,10 @@ VALUES ((SELECT number FROM session_message WHERE id = :message_id), :ordinal, :
 
 -- name: upkeep_put_inputs(id, session_id, kind, prompt, delivery, admitted_delivery, time_created, admitted_seq, promoted_seq, wake_pending, execution_requests, retries, retried_by, outcome, error, settled_seq, usage)*!
 -- Inputs as the log says they are.
-INSERT INTO session_input (id, session_id, kind, prompt, delivery, admitted_delivery, time_created, admitted_seq, promoted_seq,
+INSERT INTO session_input (id, session, kind, prompt, delivery, admitted_delivery, time_created, admitted_seq, promoted_seq,
                            wake_pending, execution_requests, retries, retried_by, outcome, error, settled_seq, usage)
-VALUES (:id, :session_id, :kind, :prompt, :delivery, :admitted_delivery, :time_created, :admitted_seq, :promoted_seq,
-        :wake_pending, :execution_requests, :retries, :retried_by, :outcome, :error, :settled_seq, :usage);
+VALUES (:id, (SELECT number FROM session WHERE id = :session_id), :kind, :prompt, :delivery, :admitted_delivery,
+        :time_created, :admitted_seq, :promoted_seq, :wake_pending, :execution_requests, :retries, :retried_by, :outcome, :error, :settled_seq, :usage);
 
 -- name: upkeep_put_approvals(session_id, message_id, call_id, execution_id, time_created, deadline, decision, by, note)*!
 -- Approvals as the log says they are.

@@ -62,8 +62,10 @@ FROM event_sequence AS whole JOIN event USING (aggregate)
 LEFT JOIN event_type AS kind ON kind.number = event.type
 LEFT JOIN event AS said ON said.aggregate = event.aggregate AND said.seq = event.earlier;
 
+-- number: that by which events name the session's log; messages and inputs name their session by it.
 CREATE TABLE session (
-    id                 TEXT PRIMARY KEY,
+    number             INTEGER PRIMARY KEY,
+    id                 TEXT NOT NULL UNIQUE,
     agent              TEXT NOT NULL,
     model              TEXT,
     title              TEXT,
@@ -90,7 +92,7 @@ CREATE TABLE session (
     wake_attempts      INTEGER NOT NULL DEFAULT 0 CHECK (wake_attempts BETWEEN 0 AND 9007199254740991),
     CHECK ((execution_id IS NULL) = (execution_purpose IS NULL)),
     CHECK (parked = 0 OR execution_id IS NOT NULL)
-) WITHOUT ROWID;
+);
 CREATE INDEX session_by_time ON session (time_created, id);
 CREATE INDEX session_parked ON session (id) WHERE parked = 1;
 CREATE INDEX session_deleting ON session (id) WHERE deleting = 1;
@@ -100,16 +102,16 @@ CREATE INDEX session_deleting ON session (id) WHERE deleting = 1;
 CREATE TABLE session_message (
     number       INTEGER PRIMARY KEY AUTOINCREMENT,
     id           TEXT NOT NULL UNIQUE,
-    session_id   TEXT NOT NULL REFERENCES session (id) ON DELETE CASCADE,
+    session      INTEGER NOT NULL REFERENCES session (number) ON DELETE CASCADE,
     type         TEXT NOT NULL CHECK (type IN (
         'user', 'synthetic', 'system', 'assistant', 'agent_switched', 'model_switched', 'compaction')),
     seq          INTEGER NOT NULL,
     time_created INTEGER NOT NULL,
     data         TEXT NOT NULL,
-    UNIQUE (session_id, seq)
+    UNIQUE (session, seq)
 );
-CREATE INDEX session_message_assistants ON session_message (session_id, seq) WHERE type = 'assistant';
-CREATE INDEX session_message_compactions ON session_message (session_id, seq) WHERE type = 'compaction';
+CREATE INDEX session_message_assistants ON session_message (session, seq) WHERE type = 'assistant';
+CREATE INDEX session_message_compactions ON session_message (session, seq) WHERE type = 'compaction';
 
 -- part_id: the call id of a tool part, else the text or reasoning id; a call id may come twice in one message, the last one counts.
 -- held_by: the seq of the session's fact in which the part's body stands; null where it stands in data.
@@ -128,7 +130,7 @@ CREATE INDEX session_part_open ON session_part (message, ordinal) WHERE open = 1
 
 CREATE TABLE session_input (
     id                 TEXT PRIMARY KEY,
-    session_id         TEXT NOT NULL REFERENCES session (id) ON DELETE CASCADE,
+    session            INTEGER NOT NULL REFERENCES session (number) ON DELETE CASCADE,
     kind               TEXT NOT NULL CHECK (kind IN ('user', 'synthetic')),
     prompt             TEXT NOT NULL,
     delivery           TEXT NOT NULL CHECK (delivery IN ('steer', 'queue')),
@@ -144,13 +146,12 @@ CREATE TABLE session_input (
     error              TEXT,
     settled_seq        INTEGER,
     usage              TEXT,
-    UNIQUE (session_id, admitted_seq),
-    UNIQUE (session_id, promoted_seq),
+    UNIQUE (session, admitted_seq),
     CHECK ((outcome IS NULL) = (settled_seq IS NULL)),
     CHECK (wake_pending = 0 OR (promoted_seq IS NULL AND outcome IS NULL))
 );
-CREATE INDEX session_input_unsettled ON session_input (session_id, admitted_seq) WHERE outcome IS NULL;
-CREATE INDEX session_input_by_wake ON session_input (wake_pending, promoted_seq, session_id);
+CREATE INDEX session_input_unsettled ON session_input (session, admitted_seq) WHERE outcome IS NULL;
+CREATE INDEX session_input_waiting ON session_input (wake_pending, session) WHERE promoted_seq IS NULL AND outcome IS NULL;
 
 -- The claim: exactly one owner executes a session. interrupted: the mark an owner must settle before anything else.
 CREATE TABLE session_execution (
