@@ -101,6 +101,27 @@ def test_an_assistant_says_its_parts_in_order(story):
     assert result == ResultMessage("c", "look", "one\ntwo")
 
 
+@pytest.mark.parametrize("said", ["Half a sen", ""])
+def test_behind_an_interrupted_answer_the_model_is_told_that_it_was_stopped_msg_9(story, said):
+    story.ask("the first")
+    story.step()
+    story.say(said)
+    story.running("c")
+    story.tell(events.StepInterrupted, assistant_message_id="a", error=messages.Failure("interrupted", "Interrupted"))
+    story.ask("the second", "v")
+    stopped = words("The answer was stopped here. Do not go on with it unless that is asked for.")
+    assert lowered(story)[0] == words("the first")
+    assert lowered(story)[-2:] == (stopped, words("the second"))
+    assert check_pairs(lowered(story)) is None
+
+
+def test_an_interrupted_answer_that_said_nothing_is_told_to_be_stopped_all_the_same_msg_9(story):
+    story.ask("the first")
+    story.step()
+    story.tell(events.StepInterrupted, assistant_message_id="a", error=messages.Failure("interrupted", "Interrupted"))
+    assert lowered(story) == (words("the first"), words(request.STOPPED))
+
+
 def test_images_and_files_come_with_their_bytes_and_say_so_where_those_are_gone(story):
     image = messages.PromptPart("image", mime="image/png", name="a.png", hash="h1")
     file = messages.PromptPart("file", name="b.bin", hash="h2")

@@ -16,6 +16,12 @@ LEASE_MS = 30_000
 HI = [Text("Hi")]
 
 
+@tool(effect="read")
+async def look() -> str:
+    """Look."""
+    return "seen"
+
+
 async def prompted(node, message_id="hello"):
     session = await node.session()
     await session.prompt("Hello", id=message_id)
@@ -264,6 +270,20 @@ async def test_trust_in_a_lease_is_measured_by_a_clock_that_nobody_sets_ex_3(nod
     assert node.engine.coordinator.active() == [SESSION]
     gate.open()
     assert (await session.wait("hello")).outcome == "succeeded"
+
+
+async def test_a_wall_clock_set_ahead_robs_nobody_who_trusts_its_lease_ex_2_rec_1(nodes, check):
+    gate = Gate()
+    node = await nodes([[Call("look", {}, "c1")], [Hang(gate), Text("Hi")]], tools=[look])
+    session = await prompted(node)
+    await gate.arrived()
+    node.clock.set_wall(node.clock.now_ms() + 3_600_000)
+    assert await node.sweep() == 5_000
+    gate.open()
+    assert (await session.wait("hello")).outcome == "succeeded"
+    await node.quiet()
+    assert await node.facts(events.StepRecovered) == []
+    await check(node)
 
 
 async def test_a_release_that_is_cancelled_half_way_leaves_no_claim_nobody_runs_ex_1(nodes):

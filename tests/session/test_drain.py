@@ -7,9 +7,13 @@ import pytest
 
 from perdure import Agent, errors, tool
 from perdure.core import events, request
-from perdure.models.scripted import Call, Gate, Hang, ScriptedModel, Text
+from perdure.core.request import ResultMessage
+from perdure.errors import ModelErrorKind
+from perdure.models.port import Finish
+from perdure.models.scripted import Call, Fail, Gate, Hang, ScriptedModel, Text
 
 SESSION = "ses"
+LEASE_MS = 30_000
 HI = [Text("Hi")]
 
 
@@ -230,6 +234,104 @@ async def test_a_turn_that_began_in_a_commit_of_unknown_outcome_is_not_left_with
     assert (await node.names())[-1] == "execution.ended"
     assert (await session.receipt("hello")).outcome == "failed"
     await check(node)
+
+
+async def test_a_result_whose_write_failed_once_is_stored_before_the_turn_ends_rec_9_pub_4(nodes, check):
+    paid = []
+
+    @tool(effect="write")
+    async def pay() -> str:
+        """Pay."""
+        paid.append(1)
+        node.engine.store.write = refused_once
+        return "paid"
+
+    async def refused_once(*_, **__):
+        node.engine.store.write = write
+        raise errors.StoreBusy
+
+    node = await nodes([[Call("pay", {}, "c1")], HI], tools=[pay])
+    write = node.engine.store.write
+    session = await node.session()
+    await session.prompt("Pay", id="pay")
+    assert (await session.wait("pay")).outcome == "failed"
+    await session.prompt("Again", id="again")
+    assert (await session.wait("again")).outcome == "succeeded"
+    await node.quiet()
+    (result,) = [one for asked in node.model.requests[1:] for one in asked.messages if isinstance(one, ResultMessage)]
+    assert (result.text, result.is_error, paid) == ("paid", False, [1])
+    await check(node)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        HI,
+        [Fail(ModelErrorKind.AUTH, "No")],
+        [Text("Half"), Fail(ModelErrorKind.CONTEXT_OVERFLOW, "Too long")],
+        [Text("Half"), "no item at all"],
+        [Text("Half"), Finish("content_filter")],
+    ],
+    ids=["an answer", "a refusal", "an overflow", "a defect", "a filter"],
+)
+async def test_however_a_turn_ends_the_queued_prompt_behind_it_has_its_own_run_1_ex_10(nodes, check, reply):
+    gate = Gate()
+    node = await nodes([[Hang(gate), *reply], HI])
+    session = await node.session()
+    await session.prompt("First", id="first")
+    await gate.arrived()
+    await session.prompt("Second", id="second", delivery="queue")
+    gate.open()
+    assert (await session.wait("second")).outcome == "succeeded"
+    await node.quiet()
+    assert [one.message_ids for one in await node.facts(events.ExecutionEnded)] == [("first",), ("second",)]
+    await check(node)
+
+
+async def test_a_crash_with_as_many_turns_as_there_are_slots_leaves_every_slot_free_ex_6(nodes, check):
+    gate = Gate()
+    node = await nodes(lambda asked: [Hang(gate)], parallel=2)
+    for number in range(3):
+        await (await node.session(f"s{number}")).prompt("Hello", id=f"p{number}")
+    await gate.arrived()
+    await node.crash()
+    node.clock.advance(LEASE_MS)
+    alive = await nodes(lambda asked: HI, parallel=2)
+    for number in range(3):
+        assert (await (await alive.session(f"s{number}")).wait(f"p{number}")).outcome == "succeeded"
+    await alive.quiet()
+    for number in range(3):
+        await check(alive, f"s{number}")
+
+
+async def test_a_turn_cut_in_its_call_can_be_summarised_and_gone_on_with_by_another_model_msg_9_cmp_3(nodes, check):
+    gate = Gate()
+
+    @tool(effect="write")
+    async def pay() -> str:
+        """Pay."""
+        await gate.wait()
+        return "paid"
+
+    node = await nodes([[Call("pay", {}, "c1")]], tools=[pay])
+    await (await node.session(policy=events.Policy(recovery="never"))).prompt("Pay", id="pay")
+    await gate.arrived()
+    await node.crash()
+    node.clock.advance(LEASE_MS)
+    other = ScriptedModel([HI, [Text("Said so far")]], provider="other", name="m")
+    alive = await nodes(agents=[Agent("main", model=node.model), Agent("other", model=other)])
+    session = await alive.app.sessions.get(SESSION)
+    assert (await session.wait("pay")).outcome == "interrupted"
+    await session.switch_agent("other")
+    await session.prompt("Go on", id="on")
+    assert (await session.wait("on")).outcome == "succeeded"
+    await alive.quiet()
+    (unknown,) = [one for one in other.requests[0].messages if isinstance(one, ResultMessage)]
+    assert "outcome unknown" in unknown.text
+    await session.compact()
+    await alive.quiet()
+    assert len(await alive.facts(events.CompactionEnded)) == 1
+    await check(alive)
 
 
 async def test_what_a_tool_or_a_rule_does_with_its_arguments_changes_nothing_that_is_recorded_msg_1(nodes, check):

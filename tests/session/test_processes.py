@@ -1,4 +1,4 @@
-"""Real processes: one is stopped beyond its lease and goes on, one is killed, while another works on the same file."""
+"""Real processes on one file: one is stopped beyond its lease and goes on, one is killed, several work at once."""
 
 import os
 import signal
@@ -11,6 +11,7 @@ import pytest
 from perdure import clock
 from perdure.core import events
 from perdure.models.scripted import Text
+from perdure.testing import invariants
 
 SESSION = "ses"
 pytestmark = [pytest.mark.crash, pytest.mark.slow]
@@ -20,9 +21,10 @@ pytestmark = [pytest.mark.crash, pytest.mark.slow]
 def start(tmp_path, empty_database):
     started = []
 
-    def program(lease):
-        place = Path(__file__).with_name("paused.py")
-        command = [sys.executable, str(place), str(tmp_path / "perdure.db"), str(tmp_path / "ledger"), str(lease)]
+    def program(lease=None, crowd=None):
+        place = Path(__file__).with_name("crowd.py" if crowd else "paused.py")
+        more = [crowd, "12"] if crowd else [str(tmp_path / "ledger"), str(lease)]
+        command = [sys.executable, str(place), str(tmp_path / "perdure.db"), *more]
         one = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         started.append(one)
         return one
@@ -81,3 +83,25 @@ async def test_a_killed_process_is_recovered_at_once_whatever_its_lease_ex_5(sta
     await alive.quiet()
     assert len(await alive.facts(events.StepRecovered)) == 1
     await check(alive)
+
+
+async def test_of_three_processes_that_prompt_one_session_at_once_none_loses_a_prompt_or_runs_beside_another_ex_1_in_12(
+    start, nodes, check
+):
+    crowd = [start(crowd=name) for name in ("one", "two", "three")]
+    assert [told(one) for one in crowd] == ["ready"] * 3
+    for one in crowd:
+        tell(one)
+    assert [told(one) for one in crowd] == ["succeeded"] * 3
+    for one in crowd:
+        tell(one)
+        one.wait(20)
+    alive = await nodes(deaf=True, own_clock=clock.SystemClock())
+    await check(alive)
+    left = await invariants.left(alive.log, SESSION)
+    assert invariants.at_rest(left) == []
+    prompts = {f"{name}-{number}" for name in ("one", "two", "three") for number in range(12)}
+    admitted = [one.message_id for one in left.facts(events.PromptAdmitted)]
+    assert sorted(admitted) == sorted(prompts), "each was stored once, and nothing had to be recovered"
+    settled = [one for ended in left.facts(events.ExecutionEnded) for one in ended.message_ids]
+    assert sorted(settled) == sorted(prompts)

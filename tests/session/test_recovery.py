@@ -10,7 +10,7 @@ from perdure import Agent, errors, tool
 from perdure.core import events, messages
 from perdure.errors import ModelErrorKind
 from perdure.models.scripted import Call, Cut, Fail, Gate, Hang, ScriptedModel, Text
-from perdure.session import recovery
+from perdure.session import approvals, recovery
 
 SESSION = "ses"
 LEASE_MS = 30_000
@@ -756,6 +756,29 @@ async def test_a_failing_recovery_does_not_end_the_sweep_for_the_others_rec_1(no
     monkeypatch.setattr(recovery, "_continue", broken)
     await node.sweep()
     assert node.bells == ["other"]
+
+
+async def test_a_deadline_that_cannot_be_kept_does_not_end_the_sweep_for_the_others_rec_1(nodes, monkeypatch):
+    @tool(effect="write", approval="always", approval_timeout_s=1)
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    node = await nodes([[Call("pay", {}, "c1")]], tools=[pay])
+    await (await node.session()).prompt("Hello", id="hello")
+    await until(node, events.ExecutionParked)
+    await node.crash()
+    node = await nodes(deaf=True)
+    await (await node.session("other")).prompt("Hello", id="other-hello")
+    node.bells.clear()
+
+    def broken(*_):
+        raise ValueError("cannot be denied")
+
+    monkeypatch.setattr(approvals, "deny_overdue", broken)
+    node.clock.advance(1_001)
+    await node.sweep()
+    assert "other" in node.bells
 
 
 async def test_after_the_budget_a_failing_recovery_ends_its_turn_failed_and_the_session_goes_on_rec_13(

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+from contextlib import aclosing
 
 import pytest
 
@@ -39,6 +40,21 @@ async def test_a_session_that_waits_for_its_model_says_so_since_when_and_who_run
     gate.open()
     await session.wait("hello")
     assert (await session.status()).status == "idle", "never older than a terminal event somebody has seen"
+
+
+@pytest.mark.parametrize("here", [True, False], ids=["in the process that ran it", "in another"])
+async def test_who_has_seen_the_end_of_a_turn_finds_no_older_status_ex_7(nodes, here):
+    node, session, gate = await hanging(nodes)
+    looking = session if here else await (await nodes(deaf=True)).session()
+    async with aclosing(looking.events()) as heard:
+        async for event in heard:
+            if isinstance(event.data, events.StepStarted):
+                gate.open()
+            if isinstance(event.data, events.ExecutionEnded):
+                assert (await looking.status()).status == "idle"
+                assert (await looking.receipt("hello")).outcome == "succeeded"
+                break
+    await node.quiet()
 
 
 async def test_a_session_that_waits_for_tools_names_them_ex_7(nodes):

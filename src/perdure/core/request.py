@@ -98,6 +98,7 @@ class Request(Value):
 UNANSWERED = "No result was recorded: the outcome of this call is unknown."
 MAY_REPEAT = " It changes nothing that matters when repeated, so it may be made again."
 CHECK_FIRST = " It may have happened. Check its effect before making it again."
+STOPPED = "The answer was stopped here. Do not go on with it unless that is asked for."
 
 
 class Speaker(Value):
@@ -178,7 +179,9 @@ def _assistant(message: messages.Assistant, speaker: Speaker) -> list[Message]:
             said.append(TextContent(part.text))
         elif part.text or (same and isinstance(part, messages.ReasoningPart) and part.provider_metadata):
             said.append(_reasoning(part, same=same))
-    return [AssistantMessage(tuple(said)), *results] if said else []
+    if message.error and message.error.type == "interrupted":
+        results.append(UserMessage((TextContent(STOPPED),)))
+    return [AssistantMessage(tuple(said)), *results] if said else results
 
 
 def _reasoning(part: messages.Part, *, same: bool) -> ReasoningContent | TextContent:

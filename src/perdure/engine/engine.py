@@ -157,6 +157,7 @@ class Engine:
             self.owner_id,
             ring=self.coordinator.wake,
             interrupt=self.interrupt_here,
+            executing=self.claims.executing,
             budget=self.settings.recovery_budget,
         )
         self._stop_foreign = self.store.on_foreign_commit(self._sweep.soon)

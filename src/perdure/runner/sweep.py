@@ -27,7 +27,7 @@ _logger = logging.getLogger("perdure.recovery")
 
 class Sweep:
     """One node's sweep; `ring(session_id)` wakes a session here, `interrupt(session_id, execution_id)` stops an execution
-    that runs here, `budget` is how often a recovery that failed is tried again.
+    that runs here, `executing(session_id)` names it, `budget` is how often a recovery that failed is tried again.
     """
 
     def __init__(
@@ -38,11 +38,12 @@ class Sweep:
         *,
         ring: Callable[[str], None],
         interrupt: Callable[[str, str], object],
+        executing: Callable[[str], str | None],
         budget: int = 3,
     ) -> None:
         """Sweep what `log` holds, as `owner_id`."""
         self._log, self._clock, self._owner_id = log, clock, owner_id
-        self._ring, self._interrupt, self._budget = ring, interrupt, budget
+        self._ring, self._interrupt, self._executing, self._budget = ring, interrupt, executing, budget
         self._bell = asyncio.Event()
 
     def soon(self) -> None:
@@ -79,6 +80,8 @@ class Sweep:
             self._interrupt(session_id, execution_id)
         rung = dict.fromkeys(found.ring)
         for claim in found.dead:
+            if self._executing(claim.session_id) == claim.id:  # the wall clock was set: its next renewal mends that
+                continue
             outcome = await self._recover(claim)
             if outcome and outcome.result != "nothing":
                 rung[claim.session_id] = None
@@ -97,7 +100,7 @@ class Sweep:
         """Run one item of the sweep; its failure is logged and never ends the others."""
         try:
             await self._log.transact(work)
-        except errors.PerdureError:
+        except Exception:
             _logger.exception("an item of the sweep failed; it is tried again", extra={"session_id": session_id})
 
     async def _recover(self, claim: rows.ClaimRow) -> recovery.Outcome | None:

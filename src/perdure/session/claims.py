@@ -255,13 +255,16 @@ class Claims:
     ) -> T:
         """Run a unit fenced by the claim (EX-2); `committed` as in `Log.transact`.
 
-        Raises `ClaimLost`, with nothing written, where the claim is gone, another's or expired; `Interrupted` where it
-        is marked, unless this is the commit that settles the interrupt.
+        Raises `ClaimLost`, with nothing written, where the claim is gone, another's, given up or no longer trusted: whoever
+        takes it over removes the row, whatever the wall clock says. Raises `Interrupted` where it is marked, unless this is
+        the commit that settles the interrupt.
         """
         execution_id = held.execution_id
 
         def fenced(unit: Unit) -> T:
-            claim = fence(unit.tx, execution_id, held.owner_id, unit.now)
+            claim = unit.tx.claims.fence(execution_id, held.owner_id)
+            if claim is None or not claim.expires_at or not self.trusts(held):
+                raise errors.ClaimLost
             if claim.interrupted and not settling:
                 raise Interrupted
             return work(unit, claim)
@@ -359,14 +362,6 @@ class Claims:
         again. Empty while stopping: then nothing follows (EX-9).
         """
         return "" if self.stopping else ids.mint("exe", self._entropy)
-
-
-def fence(tx: port.Tx, execution_id: str, owner_id: str, now: int) -> rows.ClaimRow:
-    """The claim, held still for the rest of the unit. Raises `ClaimLost`."""
-    claim = tx.claims.fence(execution_id, owner_id)
-    if claim is None or claim.expires_at <= now:
-        raise errors.ClaimLost
-    return claim
 
 
 def move(unit: Unit, claim: rows.ClaimRow, how: str, assistant_message_id: str | None) -> None:
