@@ -352,3 +352,28 @@ async def test_a_history_ends_where_the_log_ended_when_it_was_begun(client):
         following.PAGE = page
     assert found == list(range(len(found)))
     assert (await session.receipt("p2")).admitted_seq == len(found)
+
+
+async def test_streams_and_waits_end_where_the_session_is_deleted_meanwhile_log_10(app_here, serve, token, monkeypatch):
+    """Also where that happens between the server's look whether it is there and the stream's first look at its log."""
+    async with serve(app_here) as url, Client(url, token=token) as client, asyncio.timeout(30):
+        session = await client.sessions.create("default", id="s")
+        await session.prompt("hang", id="p")
+        reading = asyncio.create_task(taken(session, 1000))
+        waiting = asyncio.create_task(session.wait("p"))
+        await until(lambda: len(app_here.engine.log.live._followers.get("s", ())) >= 2)
+        await session.delete()
+        assert (await reading)[:2] == [0, 1]
+        with contextlib.suppress(errors.SessionGone):
+            assert (await waiting).outcome == "interrupted"
+        other = await client.sessions.create("default", id="other")
+        follow = app_here.engine.log.follow
+
+        async def late(session_id, *args, **more):
+            await (await app_here.sessions.get(session_id)).delete()
+            async with contextlib.aclosing(follow(session_id, *args, **more)) as found:
+                async for item in found:
+                    yield item
+
+        monkeypatch.setattr(app_here.engine.log, "follow", late)
+        assert await taken(other, 1) == []

@@ -164,7 +164,8 @@ class Session:
     async def wait(self, message_id: str | None = None, *, timeout: float | None = None) -> answers.Receipt | None:
         """Wait until a prompt is settled and give its receipt; without an id, until nothing is owed in the session.
 
-        `timeout` in seconds; on time-out the receipt as it is. Raises `PromptNotFound`, `SessionNotFound`.
+        `timeout` in seconds; on time-out the receipt as it is. Raises `PromptNotFound`, `SessionNotFound`, `SessionGone`,
+        also where the session is deleted meanwhile.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         backoff = Backoff(self._transport.patience)

@@ -331,7 +331,8 @@ class Session:
     async def wait(self, message_id: str | None = None, *, timeout: float | None = None) -> Receipt | None:
         """Wait until a prompt is settled and give its receipt; without an id, until nothing is owed in the session.
 
-        `timeout` in seconds; on time-out the receipt as it is. Raises `PromptNotFound`, `SessionNotFound`.
+        `timeout` in seconds; on time-out the receipt as it is. Raises `PromptNotFound`, `SessionNotFound`, `SessionGone`,
+        also where the session is deleted meanwhile.
         """
         log = self._engine.log
         try:
@@ -345,6 +346,7 @@ class Session:
                             return None
                     elif (receipt := await self.receipt(message_id)).state == "settled":
                         return receipt
+                await self.info()  # the log is gone, and this says so
         except TimeoutError:
             pass
         return None if message_id is None else await self.receipt(message_id)
@@ -375,7 +377,7 @@ class Session:
         done. Raises `CursorBeyondEnd`, `SessionNotFound`, `SessionGone`.
         """
         await self.info()
-        async with aclosing(self._engine.log.follow(self.id, after, signals=signals)) as following:
+        async with aclosing(self._engine.log.follow(self.id, after, signals=signals, begun=True)) as following:
             end = await self._engine.log.last_seq(self.id)
             if not follow and end == after:
                 return

@@ -188,16 +188,18 @@ class Log:
         return [self.recorded(row) for row in found]
 
     async def follow(
-        self, aggregate_id: str, after: int = -1, *, signals: bool = False, page: int = PAGE
+        self, aggregate_id: str, after: int = -1, *, signals: bool = False, begun: bool = False, page: int = PAGE
     ) -> AsyncGenerator[events.Event | Synced, None]:
         """History after seq `after`, one `Synced` at its end (none for an empty log), then every later fact; no gap, no
         repeat.
 
-        With `signals` also the ephemeral ones, as they come. Ends when the aggregate is removed. Raises
-        `CursorBeyondEnd`.
+        With `signals` also the ephemeral ones, as they come. Ends when the aggregate is removed; with `begun` also where
+        its log is empty, since whoever asks has seen that it was not. Raises `CursorBeyondEnd`.
         """
         with self.live.following(aggregate_id, signals=signals) as follower:
             last = await self.last_seq(aggregate_id)
+            if begun and last < 0:
+                return
             if after > last:
                 raise errors.CursorBeyondEnd(after, last)
             cursor = after

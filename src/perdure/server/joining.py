@@ -31,7 +31,7 @@ async def reader(here: Serving, session_id: str, after: int, *, follow: bool) ->
     yield frames.note("hello", {"epoch": engine.epoch, "session_id": session_id})
     texts = Texts(here, session_id)
     live = False
-    async with aclosing(engine.log.follow(session_id, after, signals=True)) as following:
+    async with aclosing(engine.log.follow(session_id, after, signals=True, begun=True)) as following:
         async for item in following:
             if isinstance(item, Synced):
                 yield frames.note("synced", {"seq": item.seq})

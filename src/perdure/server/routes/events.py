@@ -67,9 +67,11 @@ async def read_events(
     then everything as it comes, live text without an id included. `follow=false` ends it at `synced`. `limit` is the page's.
     """
     log, start = here.perdure.engine.log, _start(after, last_event_id)
+    last = await log.last_seq(session.id)
+    if last < 0:
+        await session.info()  # deleted just now, and this says so
     if EventStream.media_type not in accept:
         return wire.event_page(await log.read(session.id, start, limit), await log.last_seq(session.id))
-    last = await log.last_seq(session.id)
     if start > last:
         raise errors.CursorBeyondEnd(start, last)
     return _stream(here, "session", joining.reader(here, session.id, start, follow=follow))
