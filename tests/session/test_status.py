@@ -247,12 +247,32 @@ async def waiting_prompt(nodes):
     return node, session, looks
 
 
-async def test_who_waits_for_a_prompt_admitted_here_looks_once_it_may_be_settled_and_not_before(nodes):
-    _, session, looks = await waiting_prompt(nodes)
+async def test_who_waits_for_a_prompt_that_is_admitted_and_settled_here_is_told_without_looking(nodes):
+    node, session, looks = await waiting_prompt(nodes)
+    gate = Gate()
+    node.model._replies = [[Hang(gate), *HI]]
+    waiting = asyncio.create_task(session.wait("hello"))
     await session.resume()
-    assert (await session.wait("hello")).outcome == "succeeded"
-    assert looks == ["hello"]
-    assert (await session.wait("hello")).outcome == "succeeded", "and finds it settled from then on"
+    await gate.arrived()
+    gate.open()
+    told = await waiting
+    assert (told.outcome, looks) == ("succeeded", [])
+    assert told == await session.receipt("hello") == await session.wait("hello"), "and finds it settled from then on"
+
+
+async def test_who_waits_for_one_of_two_prompts_that_are_settled_together_finds_its_own(nodes):
+    gate = Gate()
+    node = await nodes([[Hang(gate), *HI], HI])
+    session = await node.session()
+    await session.prompt("Hello", id="hello")
+    await gate.arrived()
+    await session.prompt("And?", id="and")
+    waiting = [asyncio.create_task(session.wait(one)) for one in ("hello", "and")]
+    gate.open()
+    assert [(one.id, one.outcome) for one in await asyncio.gather(*waiting)] == [
+        ("hello", "succeeded"),
+        ("and", "succeeded"),
+    ]
 
 
 @pytest.mark.parametrize("heard", [True, False])

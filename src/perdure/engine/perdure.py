@@ -340,10 +340,12 @@ class Session:
                 asyncio.timeout(timeout),
                 aclosing(log.changes(self.id, SETTLING, known=message_id)) as changes,
             ):
-                async for _ in changes:
+                async for told in changes:
                     if message_id is None:
                         if await self._engine.store.read(lambda tx: status.at_rest(tx, self.id)):
                             return None
+                    elif isinstance(told, Receipt) and told.id == message_id and told.state == "settled":
+                        return told
                     elif (receipt := await self.receipt(message_id)).state == "settled":
                         return receipt
                 await self.info()  # the log is gone, and this says so

@@ -34,7 +34,7 @@ NOTES = 1024
 class Follower:
     """One reader of one aggregate's log: a doorbell and a bounded buffer of what was announced since it was last read."""
 
-    __slots__ = ("_bell", "buffer", "ended", "kinds", "limit", "reread", "signals")
+    __slots__ = ("_bell", "buffer", "ended", "kinds", "limit", "reread", "signals", "told")
 
     def __init__(self, limit: int, *, signals: bool, kinds: tuple[type[Any], ...] | None = None) -> None:
         """Buffer at most `limit` items; `signals` asks for ephemeral ones too, `kinds` for facts of these types alone."""
@@ -43,6 +43,7 @@ class Follower:
         self.limit, self.signals = limit, signals
         self.reread = False
         self.ended = False
+        self.told: object = None
         self._bell = asyncio.Event()
 
     def offer(self, item: events.Event) -> None:
@@ -178,6 +179,17 @@ class Live:
     def still(self, aggregate_id: str, known: object) -> bool:
         """Whether that is noted of it, so that who follows from now on need not look first."""
         return aggregate_id in self._notes and self._notes[aggregate_id][0] == known
+
+    def is_followed(self, aggregate_id: str) -> bool:
+        """Whether somebody follows that very aggregate."""
+        return aggregate_id in self._followers
+
+    def tell(self, aggregate_id: str, what: object) -> None:
+        """Tell the followers of an aggregate what a commit that is just being announced left true of it, so that they need
+        not look; the newest such is kept until they do.
+        """
+        for follower in self._followers.get(aggregate_id, ()):
+            follower.told = what
 
     def forget(self) -> None:
         """Nothing that is noted stands any more."""

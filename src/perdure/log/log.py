@@ -262,21 +262,23 @@ class Log:
 
     async def changes(
         self, aggregate_id: str, kinds: tuple[type[Any], ...], *, known: object = None
-    ) -> AsyncGenerator[None, None]:
-        """Tell at once, then each time facts of these kinds were committed, or may have been, that it is time to look.
+    ) -> AsyncGenerator[object, None]:
+        """Say at once, then each time facts of these kinds were committed, or may have been, that it is time to look, and what
+        was told of it since (see `Live.tell`).
 
         Not at once where `known` still stands (see `Live.note`). Ends when the aggregate is removed.
         """
         with self.live.following(aggregate_id, kinds=kinds) as follower:
             if known is None or not self.live.still(aggregate_id, known):
-                yield
+                yield None
             while True:
                 await follower.wait()
                 if follower.ended:
                     return
                 follower.buffer.clear()
                 follower.reread = False
-                yield
+                told, follower.told = follower.told, None
+                yield told
 
     async def feed(self, after: int = 0, *, page: int = PAGE) -> AsyncGenerator[events.Recorded[Any] | Synced, None]:
         """Facts of every aggregate after a commit position, one `Synced` with the position where what was there ends,
