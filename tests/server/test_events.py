@@ -227,6 +227,16 @@ async def drained(stalled):
         pass
 
 
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="this system has no bound to set")
+async def test_a_reader_that_vanished_without_a_word_is_dropped_within_the_same_bound_api_1(served, settings):
+    await served.session()
+    async with served.reader() as reader:
+        await reader.until("synced")
+        connections = [one.transport.get_extra_info("socket") for one in served.server.server_state.connections]
+        bounds = {one.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) for one in connections}
+    assert bounds == {settings.stall_seconds * 1000}
+
+
 async def test_a_reader_that_leaves_while_it_is_dropped_is_just_gone():
     made = asyncio.get_running_loop().create_future()
 

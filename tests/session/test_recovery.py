@@ -685,6 +685,28 @@ async def test_with_never_or_past_its_age_a_dead_turn_ends_interrupted_in_the_sa
     await check(deaf)
 
 
+@pytest.mark.parametrize("how", ["nobody asks", "somebody asks", "in time"])
+async def test_a_continuation_that_nobody_was_there_to_run_in_time_is_not_run_later_rec_7(nodes, how, check):
+    asks = how == "somebody asks"
+    policy = events.Policy(recovery="ask" if asks else "auto", recovery_max_age_ms=LEASE_MS + 60_000)
+    deaf = await dead_with_policy(nodes, policy)
+    assert len(await deaf.facts(events.StepRecovered)) == 1
+    if asks:
+        await deaf.app.recoveries.retry(deaf.dead)
+    await (await deaf.app.sessions.get(SESSION)).prompt("Later", id="later", delivery="queue")
+    await deaf.stop()
+    deaf.clock.advance(LEASE_MS + 60_000 + (how != "in time"))
+    alive = await nodes([HI, HI])
+    session = await alive.app.sessions.get(SESSION)
+    assert (await session.wait("later")).outcome == "succeeded"
+    await alive.quiet()
+    ended = (await alive.facts(events.ExecutionEnded))[0]
+    late = how == "nobody asks"
+    assert (ended.outcome, ended.reason) == (("interrupted", "too_old") if late else ("succeeded", None))
+    assert (await session.receipt("hello")).outcome == ended.outcome
+    await check(alive)
+
+
 async def test_dismiss_ends_a_waiting_turn_interrupted_and_the_next_prompt_runs_rec_7(nodes, check):
     deaf = await dead_with_policy(nodes, ASK)
     await deaf.stop()

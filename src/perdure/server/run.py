@@ -28,6 +28,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from perdure.server import problems, sse
 from perdure.server.serving import Serving
 
+_USER_TIMEOUT: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -69,7 +70,13 @@ class PatientServer(uvicorn.Server):
         self.stopped_by: signal.Signals | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and say so."""
+        """Start, and say so. Connections inherit how long the system waits for a peer that vanished without a word: bytes it
+        never took, a heartbeat's too, end the connection after the bound on readers that stall.
+        """
+        for one in sockets or ():
+            if _USER_TIMEOUT is not None and one.family in {socket.AF_INET, socket.AF_INET6}:
+                stall_ms = int(self._serving.settings.stall_seconds * 1000)
+                one.setsockopt(socket.IPPROTO_TCP, _USER_TIMEOUT, stall_ms)
         await super().startup(sockets)
         self._ready()
 

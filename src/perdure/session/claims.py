@@ -56,8 +56,8 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Outcome of an attempt to take the claim: the claim, or why not. `exhausted`: the budget is spent, which is still to
-    be settled.
+    """Outcome of an attempt to take the claim: the claim, or why not. `exhausted`: the budget is spent, or with `late` the
+    time in which a dead turn may go on, which is still to be settled.
     """
 
     attempt: int = 0
@@ -66,6 +66,7 @@ class Taken:
     refused_by: str | None = None
     dead: bool = False
     exhausted: bool = False
+    late: bool = False
 
 
 @dataclass(slots=True)
@@ -151,7 +152,7 @@ class Claims:
         def work(unit: Unit) -> Taken:
             taken = taking.run(unit, forced=forced)
             if taken.exhausted and taken.session:
-                exhaustion.give_up(unit, taken.session)
+                exhaustion.give_up(unit, taken.session, late=taken.late)
             return taken
 
         try:
@@ -181,13 +182,15 @@ class Claims:
             dead = owner.has_left(claim.owner_id, claim.expires_at, unit.now)
             return Taken(dead=True) if dead else Taken(refused_by=claim.owner_id)
         waiting = promotion.waiting(tx, session_id, unit.now)
-        eligible = inbox.wanted(waiting) or (forced and bool(inbox.choose(waiting, turn_open=False).promote))
+        choice = inbox.choose(waiting, turn_open=False)
+        eligible = inbox.wanted(waiting) or (forced and bool(choice.promote))
         if session.parked:
             eligible = not tx.approvals.waiting(session_id)
         if not eligible:
             return Taken()
-        if session.wake_attempts >= 1 + exhaustion.budget_of(session, self.budget):
-            return Taken(session=session, exhausted=True)
+        late = exhaustion.too_late(tx, session, choice, unit.now)
+        if late or session.wake_attempts >= 1 + exhaustion.budget_of(session, self.budget):
+            return Taken(session=session, exhausted=True, late=late)
         tx.claims.insert(
             claim_id,
             session_id,

@@ -23,6 +23,7 @@ CONTINUE_TEXT = (
     "The process working on this was stopped and a new one took over. Continue from what the transcript shows, without "
     "repeating what is already done. Where the outcome of a tool call is unknown, check before doing it again."
 )
+TOO_OLD = "too_old"
 INTERRUPTED = messages.Failure("interrupted", "Interrupted")
 
 
@@ -104,7 +105,7 @@ def _continue(unit: Unit, claim: rows.ClaimRow, left: Left) -> Outcome:
     unit.append(continuation, event_id=ids.continue_event(claim.id))
     too_old = policy.recovery_max_age_ms is not None and unit.now - claim.time_created > policy.recovery_max_age_ms
     if policy.recovery == "never" or too_old:
-        withdraw(unit, session_id, claim.id, reason="too_old" if too_old else "policy")
+        withdraw(unit, session_id, claim.id, reason=TOO_OLD if too_old else "policy")
         return Outcome(session_id, claim.id, claim.phase, "ended")
     return Outcome(session_id, claim.id, claim.phase, "continued" if policy.recovery == "auto" else "waiting")
 
