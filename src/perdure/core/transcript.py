@@ -114,11 +114,14 @@ class Builder:
         """A message by id, an assistant's parts perhaps behind."""
         return self._messages.get(message_id)
 
-    def apply(self, recorded: events.Recorded[Any]) -> None:
-        """Bring it up to one more fact; one at or below its seq changes nothing (MSG-5)."""
-        if recorded.seq > self.seq:
-            self.change(fold.changes(self, recorded))
-            self.seq = recorded.seq
+    def apply(self, recorded: events.Recorded[Any]) -> bool:
+        """Bring it up to one more fact; one at or below its seq changes nothing (MSG-5). Whether a message changed."""
+        if recorded.seq <= self.seq:
+            return False
+        changes = fold.changes(self, recorded)
+        self.change(changes)
+        self.seq = recorded.seq
+        return bool(changes)
 
     def change(self, changes: Iterable[view.Change]) -> None:
         """Make the changes. Raises `LifecycleConflict` for a message whose id is taken, as the rows do."""

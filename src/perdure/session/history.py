@@ -13,8 +13,10 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import msgspec
+
 from perdure.core import events, messages, transcript
-from perdure.core.value import names
+from perdure.core.value import Value, names
 from perdure.log.log import Log
 from perdure.store import port
 
@@ -79,8 +81,8 @@ class Histories:
         """Fold a page of what was missed; how much that was."""
         missed = await self._log.read(session_id, held.seq, PAGE)
         for recorded in missed:
-            held.apply(recorded)
-            self._weigh(session_id, recorded.data)
+            if held.apply(recorded):
+                self._weigh(session_id, recorded.data)
         return len(missed)
 
     def _heard(self, event: events.Recorded[Any]) -> None:
@@ -90,8 +92,8 @@ class Histories:
         session_id = event.aggregate_id
         held = self._held.get(session_id)
         if held and event.seq == held.seq + 1:
-            held.apply(event)
-            self._weigh(session_id, event.data)
+            if held.apply(event):
+                self._weigh(session_id, event.data)
         elif event.seq > held.seq if held else session_id in self._busy:
             self._missed[session_id] = event.seq
 
@@ -147,6 +149,8 @@ def weight(value: object) -> int:
                 waiting += one.values()
             elif kind is list or kind is tuple:
                 waiting += one
+            elif issubclass(kind, Value):
+                waiting += msgspec.structs.astuple(one)
             else:
                 waiting += [getattr(one, name) for name in names(kind)]
     return found
