@@ -350,10 +350,11 @@ print(json.dumps(sorted({{name.split('.')[0] for name in sys.modules}})), file=s
 """
 
 
-def loaded_by(code: str) -> set[str]:
-    """The top-level modules that a fresh interpreter holds after running the code."""
+def loaded_by(code: str, printed: str = "") -> set[str]:
+    """The top-level modules that a fresh interpreter holds after running the code, which prints this last."""
     done = subprocess.run([sys.executable, "-c", PROBE.format(code=code)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    assert done.stdout.rstrip().endswith(printed), done.stdout
     return set(json.loads(done.stderr.splitlines()[-1]))
 
 
@@ -367,6 +368,16 @@ def test_asking_for_the_version_loads_nothing_heavy():
         "sys.argv = ['perdure', '--version']\nfrom perdure.cli.main import main\ntry: main()\nexcept SystemExit: pass"
     )
     assert loaded_by(code) & (HEAVY | {"cyclopts"}) == set()
+
+
+@pytest.mark.parametrize("command", ["show", "run", "sessions", "tail"])
+def test_asking_what_a_command_takes_loads_neither_engine_nor_client(command):
+    code = (
+        f"sys.argv = ['perdure', '{command}', '--help']\nfrom perdure.cli.main import main\ntry: main()\n"
+        "except SystemExit: pass\n"
+        "print([one for one in ('perdure.engine', 'perdure.client', 'perdure.models') if one in sys.modules])"
+    )
+    assert loaded_by(code, printed="[]") & {"apsw", "httpx2", "fastapi", "uvicorn"} == set()
 
 
 # --- what must not be written down -----------------------------------------------------------------------------------

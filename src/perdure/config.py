@@ -12,17 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pydantic
-from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from perdure import errors
 
+PREFIX = "PERDURE_"
 
-class Settings(BaseSettings):
+
+class Settings(pydantic.BaseModel):
     """What can be set. Each field is `PERDURE_` and its name in the environment, or its name in a TOML file: the one that
     PERDURE_CONFIG names, else ./perdure.toml if there is one. An argument wins over the environment, that over the file.
     """
 
-    model_config = SettingsConfigDict(env_prefix="PERDURE_", frozen=True, extra="ignore")
+    model_config = pydantic.ConfigDict(frozen=True, extra="ignore")
 
     database_url: str = "./perdure.db"
     host: str = "127.0.0.1"
@@ -40,18 +41,11 @@ class Settings(BaseSettings):
     heartbeat_seconds: float = pydantic.Field(default=15.0, gt=0, le=3600)
     stall_seconds: float = pydantic.Field(default=30.0, gt=0, le=3600)
 
+    @pydantic.model_validator(mode="before")
     @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
+    def _found(cls, given: dict[str, Any]) -> dict[str, Any]:
         """Arguments, environment, file: the first that says something counts."""
-        del dotenv_settings, file_secret_settings
-        return init_settings, env_settings, InitSettingsSource(settings_cls, from_file(settings_cls))
+        return {**from_file(cls), **from_environment(cls), **given}
 
     @property
     def database_path(self) -> Path:
@@ -68,7 +62,7 @@ class Settings(BaseSettings):
         return Path(url)
 
 
-def from_file(known: type[BaseSettings]) -> dict[str, Any]:
+def from_file(known: type[Settings]) -> dict[str, Any]:
     """What the settings file says. Raises `ConfigError` for a file that cannot be read or names an unknown setting."""
     named = os.environ.get("PERDURE_CONFIG")
     path = Path(named or "perdure.toml")
@@ -85,6 +79,12 @@ def from_file(known: type[BaseSettings]) -> dict[str, Any]:
     return found
 
 
+def from_environment(known: type[Settings]) -> dict[str, str]:
+    """What the variables say."""
+    named = {name: f"{PREFIX}{name.upper()}" for name in known.model_fields}
+    return {name: os.environ[variable] for name, variable in named.items() if variable in os.environ}
+
+
 def settings(**given: Any) -> Settings:
     """Settings from the environment, overridden by what is given and not None. Raises `ConfigError`."""
     try:
@@ -92,7 +92,7 @@ def settings(**given: Any) -> Settings:
     except pydantic.ValidationError as error:
         problem = error.errors(include_url=False)[0]
         name = "_".join(str(step) for step in problem["loc"]).upper()
-        raise errors.ConfigError(f"PERDURE_{name}: {problem['msg']}") from None
+        raise errors.ConfigError(f"{PREFIX}{name}: {problem['msg']}") from None
 
 
 def provider_key(variable: str) -> str | None:

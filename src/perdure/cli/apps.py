@@ -45,6 +45,11 @@ def find(wanted: Wanted, settings: config.Settings) -> embedded.Perdure:
     return found
 
 
+def idle(settings: config.Settings, *, read_only: bool) -> embedded.Perdure:
+    """One without agents, for commands that run nothing."""
+    return embedded.Perdure(settings=settings, idle=True, read_only=read_only)
+
+
 def _default(wanted: Wanted, settings: config.Settings) -> embedded.Perdure:
     model = wanted.model or settings.model
     if not model:

@@ -1,32 +1,37 @@
 """Where a command's sessions are: a server, or a database that this process opens itself.
 
 Lives here: the options that say so, the one interface behind which both stand, and opening either. Not here: what a
-command does with it. Commands that start turns (`Runner`) open an engine that runs them; all others (`Where`) open one
-that runs nothing, so that looking at a database never takes a turn away from whoever has its agent: what they ask for is
-stored, and whoever serves that database does it.
+command does with it. Client and engine are imported when one of them is opened, and so not for `--help`. Commands that
+start turns (`Runner`) open an engine that runs them; all others (`Where`) open one that runs nothing, so that looking at a
+database never takes a turn away from whoever has its agent: what they ask for is stored, and whoever serves that database
+does it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import ipaddress
 import os
 import shlex
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 from urllib.parse import urlsplit
 
 from cyclopts import Parameter
 from pydantic import SecretStr
 
 from perdure import config, errors
-from perdure.cli import apps
-from perdure.client import Client
 from perdure.core import answers, events, messages
-from perdure.engine import perdure as embedded
 from perdure.server import auth
+
+if TYPE_CHECKING:
+    from perdure.client import Client
+    from perdure.engine import perdure as embedded
+
+CLIENT, APPS = "perdure.client", "perdure.cli.apps"
 
 Json = Annotated[bool, Parameter(name="--json", negative=(), show_default=False)]
 Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
@@ -250,7 +255,8 @@ async def connect(
     )
     if where.url:  # an empty PERDURE_URL is as good as none
         _refuse_both(where)
-        async with Client(where.url, token=token_for(where.url, settings), patience=patience, link=link) as client:
+        made: type[Client] = importlib.import_module(CLIENT).Client
+        async with made(where.url, token=token_for(where.url, settings), patience=patience, link=link) as client:
             yield client
     else:
         async with _engine(where, settings, read_only=read_only) as engine:
@@ -296,11 +302,12 @@ def token_for(url: str, settings: config.Settings) -> str | None:
 
 
 def _engine(where: Where | Runner, settings: config.Settings, *, read_only: bool) -> embedded.Perdure:
+    if isinstance(where, Where) and not settings.database_path.exists():
+        why = f"There is no database {settings.database_path}: give --url of a server, or --database of a file"
+        raise errors.ConfigError(why)
+    apps: Any = importlib.import_module(APPS)
     if isinstance(where, Where):
-        if not settings.database_path.exists():
-            why = f"There is no database {settings.database_path}: give --url of a server, or --database of a file"
-            raise errors.ConfigError(why)
-        return embedded.Perdure(settings=settings, idle=True, read_only=read_only)
+        return apps.idle(settings, read_only=read_only)
     wanted = apps.Wanted(where.app, where.model, where.workspace, where.mcp, where.database)
     return apps.find(wanted, settings)
 

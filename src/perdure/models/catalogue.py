@@ -2,7 +2,8 @@
 
 Lives here: which providers there are and the variables they are configured by: NAME_API_KEY and NAME_BASE_URL, for
 instance ANTHROPIC_API_KEY. Not here: adapters. Models of the user's own come first, then the adapter for chat
-completions; all other providers are pydantic-ai's, an extra whose module is imported when one of them is asked for.
+completions; all other providers are pydantic-ai's, an extra. An adapter is imported when one of its models is asked for:
+commands that only look ask for none.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from perdure import errors
-from perdure.models import openai_compatible, port
+from perdure.models import port
 
 OPENAI_URL = "https://api.openai.com/v1"
-BEYOND = "perdure.models.pydantic_ai"
+NATIVE, BEYOND = "perdure.models.openai_compatible", "perdure.models.pydantic_ai"
 PYDANTIC_AI = (
     "alibaba anthropic azure azure-responses bedrock cerebras cohere deepseek fireworks github google google-cloud groq "
     "heroku huggingface litellm meta mistral moonshotai nebius ollama openai-chat openai-responses openrouter ovhcloud "
@@ -116,7 +117,8 @@ class Catalogue:
 
 def _openai(name: str, variable: Variable) -> port.Model:
     base_url = variable("OPENAI_BASE_URL") or OPENAI_URL
-    return openai_compatible.OpenAICompatible(name=name, base_url=base_url, api_key=variable("OPENAI_API_KEY"))
+    adapter: Any = importlib.import_module(NATIVE)
+    return adapter.OpenAICompatible(name=name, base_url=base_url, api_key=variable("OPENAI_API_KEY"))
 
 
 def _beyond(provider: str, name: str, variable: Variable) -> port.Model:
