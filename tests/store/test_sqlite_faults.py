@@ -147,6 +147,56 @@ async def test_a_file_that_went_away_does_not_come_back_empty(tmp_path, disk, bu
     await store.close()
 
 
+@pytest.mark.parametrize("seam", ["thread", "inline"])
+@pytest.mark.parametrize("other", [None, "copy", "foreign"])
+async def test_nothing_is_written_where_another_file_or_none_took_the_place_and_all_goes_on_once_it_is_back_db_1(
+    tmp_path, build, other, seam
+):
+    path = tmp_path / "log.db"
+    store = await SqliteStore.open(path, seam=seam)
+    await store.write(build.append("evt_1"))
+    if other == "copy":
+        (tmp_path / "new.db").write_bytes(path.read_bytes())
+    elif other == "foreign":
+        apsw.Connection(str(tmp_path / "new.db")).execute("CREATE TABLE cake (flavour)").fetchall()
+    path.rename(tmp_path / "moved.db")
+    if other:
+        (tmp_path / "new.db").rename(path)
+    for _ in range(2):
+        works = [build.append(f"evt_lost_{number}") for number in range(2)]
+        outcomes = await asyncio.gather(*map(store.write, works), return_exceptions=True)
+        assert [type(one) for one in outcomes] == [errors.StoreUnusable] * 2
+        assert "taken away" in str(outcomes[0])
+    with pytest.raises(errors.StoreUnusable):  # nor does a reader that opens now read another file
+        await store.read(build.ids)
+    (tmp_path / "moved.db").rename(path)
+    assert await store.write(build.append("evt_2")) == 1
+    await store.close()
+    again = await SqliteStore.open(path)
+    assert await again.read(build.ids) == ["evt_1", "evt_2"]
+    await again.close()
+
+
+async def test_a_failing_disk_is_no_way_into_a_file_that_took_the_place_db_1(tmp_path, disk, build):
+    path = tmp_path / "log.db"
+    store = await SqliteStore.open(path, vfs=disk.name)
+    await store.write(build.append("evt_1"))
+    (tmp_path / "new.db").write_bytes(path.read_bytes())
+    path.rename(tmp_path / "moved.db")
+    (tmp_path / "new.db").rename(path)
+    fault = disk.arm(Fault("write", apsw.SQLITE_IOERR_WRITE))
+    with pytest.raises(errors.StoreFailed):  # more than the page cache holds, so that the disk fails before the end
+        await store.write(lambda tx: [build.append(f"evt_{n}", data="x" * 9_000)(tx) for n in range(3_000)])
+    assert fault.hits
+    disk.clear()
+    (tmp_path / "moved.db").rename(path)
+    assert await store.write(build.append("evt_2")) == 1
+    await store.close()
+    again = await SqliteStore.open(path)
+    assert await again.read(build.ids) == ["evt_1", "evt_2"]
+    await again.close()
+
+
 async def test_a_new_file_is_its_owners_alone(tmp_path, build):
     before = os.umask(0)
     try:

@@ -9,6 +9,9 @@ until their deadline. Where the disk fails (a failed COMMIT, or a transaction th
 again, now by itself, so that one which fills the disk fails alone; a second failure is its own and reaches its caller. A COMMIT
 that raised may have happened: another connection is opened, and looks for the members' first events, each of which carries a
 proof that no other event has. Units that append no event may run twice by the port's contract.
+
+Where another file, or none, stands at the path by now, nothing is committed: nobody would find it there. Once the file is
+back, service goes on.
 """
 
 from __future__ import annotations
@@ -64,6 +67,7 @@ class Committer:
         self._place, self._probe = place, probe
         self._wal_pages, self._checkpoint_at, self._restart_at = 0, CHECKPOINT_PAGES, WAL_PAGES
         self._use(sqlite_connection.open_writer(place, create=True))
+        self._file = sqlite_connection.which(place.path)
         self._data_version: int = self._sql.pragma("data_version")
 
     def _use(self, connection: driver.Connection) -> None:
@@ -84,6 +88,7 @@ class Committer:
             if self._sql.in_transaction:  # unless all of them failed
                 if self._probe:
                     self._probe("before_commit")
+                sqlite_connection.check_same(self._place.path, self._file)
                 committing = True
                 self._sql.execute("COMMIT")
                 if self._probe:
@@ -151,6 +156,9 @@ class Committer:
                     unit.fail(error)
             time.sleep(sqlite_connection.PAUSE)
             return
+        if isinstance(error, errors.StoreUnusable):
+            self._give_up(members, error, in_doubt=False)
+            return
         try:
             self._replace()
             proofs = [unit.appended for unit in members if unit.error is None and unit.appended]
@@ -171,6 +179,7 @@ class Committer:
         The old one is closed last: as long as one is open, SQLite goes by its index of the WAL and not by what a failed commit
         may have left at the end of it, and the next commit overwrites that.
         """
+        sqlite_connection.check_same(self._place.path, self._file)
         old = self._sql
         self._use(sqlite_connection.open_writer(self._place, create=False))
         with suppress(apsw.Error):

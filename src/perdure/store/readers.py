@@ -21,8 +21,8 @@ class Reader:
     """One reading connection. Used by one thread at a time."""
 
     def __init__(self, place: sqlite_connection.Place) -> None:
-        """Nothing is opened yet."""
-        self._place = place
+        """Nothing is opened yet; the file that will be is the one that stands there now."""
+        self._place, self._file = place, sqlite_connection.which(place.path)
         self._connection: driver.Connection | None = None
 
     def run(self, work: Callable[[port.Tx], Any]) -> Any:
@@ -63,6 +63,7 @@ class Reader:
                     connection.execute("ROLLBACK")
 
     def _open(self) -> driver.Connection:
+        sqlite_connection.check_same(self._place.path, self._file)
         connection = sqlite_connection.open_reader(self._place)
         self._tx = port.Tx(statements.load("sqlite"), connection)
         self._connection = connection

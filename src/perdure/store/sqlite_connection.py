@@ -44,6 +44,24 @@ class Place:
         return time.monotonic() + self.deadline_ms / 1000
 
 
+def which(path: Path) -> tuple[int, int] | None:
+    """What file stands at a path, whatever its name was; None for none."""
+    try:
+        about = path.stat()
+    except OSError:
+        return None
+    return about.st_dev, about.st_ino
+
+
+def check_same(path: Path, file: tuple[int, int] | None) -> None:
+    """Raise `StoreUnusable` where another file than `file`, or none, stands at a path by now."""
+    now = which(path)
+    if now != file:
+        what = "another file stands in its place" if now else "it is no longer there"
+        msg = f"The database {path} was taken away under its users: {what}, and this one serves again once it is back"
+        raise errors.StoreUnusable(msg)
+
+
 def patiently(place: Place, action: Callable[[], T]) -> T:
     """Run `action`, again while another process is in the way, until the deadline."""
     deadline = place.deadline()
