@@ -44,3 +44,32 @@ def test_after_the_acknowledgement_no_call_starts_and_the_next_prompt_runs_ex_8_
     parts = [part for one in rig.assistants for part in one.parts if isinstance(part, messages.ToolPart)]
     assert {part.call_id for part in parts if part.time.ran} == called
     assert all(isinstance(part.state, messages.Completed | messages.Errored) for part in parts)
+
+
+@pytest.mark.parametrize("after_ms", range(20))
+def test_after_the_acknowledgement_no_approved_call_starts_either_ex_8_apr_2(rig, after_ms):
+    acknowledged, late = [], []
+
+    @tool(effect="write", approval="always")
+    async def pay() -> str:
+        """Pay."""
+        late.extend(acknowledged)
+        return "paid"
+
+    rig.play(lambda asked: [Text("Hi")] if acknowledged else [Call("pay", {}, "c1")], tools=[pay])
+    rig.simulation.disk_ms = 3
+
+    async def script(app, session):
+        await session.prompt("Pay", id="pay")
+        await rig.until(session, events.ExecutionParked)
+        await rig.quiet(app)
+        await session.decide("c1", "approve")
+        await app.engine.world.clock.sleep_ms(after_ms)
+        await session.interrupt()
+        acknowledged.append("started too late")
+        await session.prompt("Something else", id="else")
+        assert (await session.wait("else")).outcome == "succeeded"
+        return await rig.settled(app, session, "pay")
+
+    assert rig.live(script).outcome == "interrupted"
+    assert late == []

@@ -113,6 +113,23 @@ async def test_a_source_that_cannot_be_read_leaves_the_input_pending_with_no_eve
     await check(node)
 
 
+async def test_a_source_that_never_answers_is_named_and_holds_up_no_prompt_for_ever_ctx_1_run_2(
+    start, monkeypatch, check
+):
+    gate = Gate()
+    node, session = await start(more=[FunctionSource("notes", gate.wait)])
+    monkeypatch.setattr(context, "PATIENCE_S", 0.001)
+    await session.prompt("Hello", id="hello")
+    await node.quiet()
+    status = await session.status()
+    assert (status.status, "notes" in status.reason) == ("blocked", True)
+    gate.open()
+    await node.sweep()
+    assert (await session.wait("hello")).outcome == "succeeded"
+    await node.quiet()
+    await check(node)
+
+
 async def test_what_is_blocked_can_be_cancelled_run_2(start, weather):
     weather.value = DOWN
     node, session = await start()

@@ -7,6 +7,7 @@ of changing what came before it.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from perdure.core import codec, events, text
 from perdure.log.unit import Unit
 from perdure.store.context import EpochRow
 
+PATIENCE_S = 60.0
+"""How long a source may take."""
 _logger = logging.getLogger("perdure.context")
 
 
@@ -54,12 +57,15 @@ class Observation:
 
 
 async def observe(sources: Sequence[Source]) -> Observation:
-    """Read every source once. One that raises anything, or gives no text, cannot be read now; it ends no turn."""
+    """Read every source once. One that raises anything, gives no text or does not answer cannot be read now; it ends no
+    turn and holds up none for ever.
+    """
     values: dict[str, str] = {}
     unavailable: list[str] = []
     for source in sources:
         try:
-            value = await source.read()
+            async with asyncio.timeout(PATIENCE_S):
+                value = await source.read()
             if value is not None:
                 values[source.name] = text.clean_text(value)
         except errors.SourceUnavailable:
