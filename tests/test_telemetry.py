@@ -46,6 +46,12 @@ async def run(app, session_id="s", **settings):
     return await session.wait("p", timeout=10)
 
 
+async def quiet(app):
+    """A prompt is settled with its commit; the span of its turn ends a moment later, with the drain."""
+    while running := app.engine.coordinator.running():
+        await asyncio.wait(running)
+
+
 def by_name(spans):
     return {one.name: one for one in spans()}
 
@@ -132,10 +138,12 @@ async def test_where_nobody_listens_nothing_is_written_down(engine):
 async def test_a_drain_that_finds_nothing_to_do_leaves_no_span(spans, engine):
     async with engine([[scripted.Text("Hi")]]) as app:
         await run(app)
+        await quiet(app)
         count = len(spans())
         session = await app.sessions.get("s")
         await session.resume()
         await session.wait(timeout=10)
+        await quiet(app)
         assert len(spans()) == count
 
 

@@ -9,9 +9,7 @@ The attributes are those of the GenAI conventions, spelled out here, since every
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import Any, Self
 
 from opentelemetry import context, trace
 from opentelemetry.trace.propagation import tracecontext
@@ -44,12 +42,25 @@ _TURN = context.create_key("perdure-turn")
 
 
 class Span:
-    """A span, and what may be said of it."""
+    """A span, and what may be said of it: the current one for a block, told of an error that leaves the block, then ended."""
 
-    def __init__(self, span: trace.Span, *, opened: bool = True) -> None:
+    def __init__(self, span: trace.Span, around: context.Context | None = None, *, opened: bool = True) -> None:
         """Wrap it; one that is never opened leaves no trace."""
         self._span = span
-        self._opened = opened
+        self._around, self._opened = around, opened
+
+    def __enter__(self) -> Self:
+        """Make it the current one."""
+        self._token = context.attach(trace.set_span_in_context(self._span, self._around))
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        """It is over."""
+        if error is not None:
+            self.failed(error)
+        context.detach(self._token)
+        if self._opened:
+            self._span.end()
 
     @property
     def recording(self) -> bool:
@@ -85,11 +96,6 @@ class Span:
         self._span.set_status(trace.StatusCode.ERROR)
         self._span.set_attribute(ERROR, error if isinstance(error, str) else _kind(error))
 
-    def end(self) -> None:
-        """It is over."""
-        if self._opened:
-            self._span.end()
-
 
 def _kind(error: BaseException) -> str:
     if isinstance(error, errors.ModelError):
@@ -97,43 +103,26 @@ def _kind(error: BaseException) -> str:
     return error.type if isinstance(error, errors.PerdureError) else type(error).__name__
 
 
-def turn(session_id: str) -> AbstractContextManager[Span]:
+def turn(session_id: str) -> Span:
     """The span of a turn that is about to be opened; calls made inside are its children."""
     span = _tracer.start_span(
         "invoke_agent", context.Context(), attributes={OPERATION: "invoke_agent", CONVERSATION: session_id}
     )
-    return _current(span, context.set_value(_TURN, span), opened=False)
+    return Span(span, context.set_value(_TURN, span), opened=False)
 
 
-def chat(session_id: str, provider: str, model: str) -> AbstractContextManager[Span]:
+def chat(session_id: str, provider: str, model: str) -> Span:
     """The span of one request to a provider."""
     about = {OPERATION: "chat", CONVERSATION: session_id, PROVIDER: provider, MODEL: model}
-    return _current(_tracer.start_span(f"chat {model}", kind=trace.SpanKind.CLIENT, attributes=about))
+    return Span(_tracer.start_span(f"chat {model}", kind=trace.SpanKind.CLIENT, attributes=about))
 
 
-def tool(session_id: str, name: str, call_id: str) -> AbstractContextManager[Span]:
+def tool(session_id: str, name: str, call_id: str) -> Span:
     """The span of one tool call: the turn's child, though it may start while the model still speaks."""
     about = {OPERATION: "execute_tool", CONVERSATION: session_id, TOOL: name, CALL: call_id}
     turn_span = context.get_value(_TURN)
     parent = trace.set_span_in_context(turn_span) if isinstance(turn_span, trace.Span) else None
-    return _current(_tracer.start_span(f"execute_tool {name}", parent, attributes=about))
-
-
-@contextmanager
-def _current(
-    span: trace.Span, around: context.Context | None = None, *, opened: bool = True
-) -> Generator[Span, None, None]:
-    """Make a span the current one for a block, tell it of an error that leaves the block, and end it."""
-    made = Span(span, opened=opened)
-    token = context.attach(trace.set_span_in_context(span, around))
-    try:
-        yield made
-    except BaseException as error:
-        made.failed(error)
-        raise
-    finally:
-        context.detach(token)
-        made.end()
+    return Span(_tracer.start_span(f"execute_tool {name}", parent, attributes=about))
 
 
 def traceparent() -> dict[str, Any] | None:

@@ -141,10 +141,12 @@ async def _session(parts: Parts, held: claims.Held) -> SessionRow:
     return session or await parts.log.store.read(lambda tx: sessions.get(tx, held.session_id))
 
 
-def _turn(parts: Parts, held: claims.Held, session: SessionRow, agent: str | None = None) -> Turn:
-    """A turn for who answers now, or for the agent that is named. Raises `UnknownAgent`, `UnknownModel`."""
+def _turn(parts: Parts, held: claims.Held, session: SessionRow, agent: str | None = None, **carried: Any) -> Turn:
+    """A turn for who answers now, or for the agent that is named, with what it carries over from the step before. Raises
+    `UnknownAgent`, `UnknownModel`.
+    """
     ready, model, model_name = choose_agent(parts, agent or session.agent, session.model)
-    return Turn(parts, held, ready, model, model_name, parts.mint("msg"), session)
+    return Turn(parts, held, ready, model, model_name, parts.mint("msg"), session, **carried)
 
 
 def _started(claim: rows.ClaimRow, attempt: int) -> events.ExecutionStarted:
@@ -173,19 +175,18 @@ async def next_step(turn: Turn, ended: step.Ended) -> Turn | None:
     return await _go_on(turn, ended.facts, step=turn.step + 1, spent=turn.spent.plus(ended.facts))
 
 
-async def _go_on(turn: Turn, facts: Sequence[Any], **changes: Any) -> Turn | None:
+async def _go_on(turn: Turn, facts: Sequence[Any], **carried: Any) -> Turn | None:
     """Write a step's last facts, let steers join and start the next step, unless a budget is used up.
 
     Who answers is chosen by the session's settings; the unit sees whether those still stand, else it is chosen again.
     """
     session = turn.session
+    carried = {"began": turn.began, "streak": turn.streak, "unknown": turn.unknown} | carried
     while True:
         try:
-            fresh = _turn(turn.parts, turn.held, session)
+            following = _turn(turn.parts, turn.held, session, **carried)
         except errors.PerdureError as error:
             return await endings.end(turn, facts, messages.Failure(error.type, str(error)))
-        changes = {"began": turn.began, "streak": turn.streak, "unknown": turn.unknown} | changes
-        following = dataclasses.replace(fresh, **changes)
         outcome = await _start_next(turn, following, facts)
         if not isinstance(outcome, SessionRow):
             return following if outcome else None
