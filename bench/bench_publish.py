@@ -21,7 +21,6 @@ from perdure.core import codec, columns, events, messages
 from perdure.log import projections
 from perdure.log.log import Log
 from perdure.log.unit import Unit
-from perdure.session import claims
 from perdure.store import port, statements
 from perdure.store.sqlite import SqliteStore
 
@@ -86,7 +85,7 @@ def ours(path: Path, publishers: int) -> float:
                 fact = events.SyntheticAdded(session_id=session, message_id=f"msg_{next(FRESH)}", text=TEXT)
 
                 def work(unit: Unit, fact: events.SyntheticAdded = fact) -> None:
-                    claims.fence(unit.tx, claim, "own", unit.now)
+                    assert unit.tx.claims.fence(claim, "own")
                     unit.append(fact)
 
                 await log.transact(work)
