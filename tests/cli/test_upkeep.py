@@ -40,13 +40,19 @@ def sql(path, *statements):
 def test_export_import_and_verify_in_processes_of_their_own_log_28(shell, database):
     exported = shell.run("export", "--output", "all.jsonl", "--json")
     assert (exported.returncode, exported.stderr) == (0, "")
-    assert json.loads(exported.stdout) == {"events": 4, "file": "all.jsonl"}
+    assert json.loads(exported.stdout) == {"events": 4, "content": 0, "file": "all.jsonl"}
     file = shell.directory / "all.jsonl"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert shell.run("export").stdout == file.read_text("utf-8")
     imported = shell.run("import", "all.jsonl", "--database", "other.db", "--json")
     assert (imported.returncode, imported.stderr) == (0, "")
-    assert json.loads(imported.stdout) == {"imported": 4, "known": 0, "held": ["s1", "s2"], "refused": None}
+    assert json.loads(imported.stdout) == {
+        "imported": 4,
+        "known": 0,
+        "content": 0,
+        "held": ["s1", "s2"],
+        "refused": None,
+    }
     again = shell.run("import", "all.jsonl", "--database", "other.db")
     assert (again.returncode, again.stdout) == (0, "0 events imported, 4 known already, 0 sessions held\n")
     assert shell.run("export", "--database", "other.db").stdout == file.read_text("utf-8")

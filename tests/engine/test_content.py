@@ -1,9 +1,12 @@
 """Bytes of prompts and of long tool results: kept as long as a session refers to them, and no longer."""
 
+import io
+
 import pytest
 
 from perdure import Agent, Part, Perdure, errors, tool
-from perdure.maintenance import rebuild
+from perdure.core import request
+from perdure.maintenance import rebuild, transfer
 from perdure.models import scripted
 
 LONG = "all work and no play " * 40_000
@@ -69,4 +72,26 @@ async def test_a_prompt_to_a_session_that_is_not_there_leaves_no_bytes_in_1(tmp_
         await session.delete()
         with pytest.raises(errors.SessionGone):
             await session.prompt(picture(b"lost"), id="p")
+        assert await kept(app) == set()
+
+
+async def test_an_exported_session_goes_on_elsewhere_with_its_images_and_results_log_29(tmp_path):
+    async with engine(tmp_path) as app:
+        session = await app.sessions.create(id="one")
+        await ask(session, b"mine")
+        lines = [line async for some in transfer.export(app.engine.log) for line in some.lines]
+        before = await kept(app)
+    (tmp_path / "elsewhere").mkdir()
+    seen = []
+    model = scripted.ScriptedModel(lambda asked: seen.append(asked) or [scripted.Text("Still here")])
+    agent = Agent("main", model=model, tools=[report])
+    async with Perdure(agents=[agent], database=str(tmp_path / "elsewhere" / "b.db")) as app:
+        assert [one.held async for one in transfer.import_file(app.engine.log, io.BytesIO(b"".join(lines)))] == [True]
+        assert await kept(app) == before == {b"mine", LONG.encode()}
+        session = await app.sessions.get("one")
+        await session.wait((await session.prompt("And now?")).id)
+        said = [one for one in seen[0].messages if isinstance(one, request.UserMessage)]
+        images = [part for one in said for part in one.content if isinstance(part, request.MediaContent)]
+        assert [part.data for part in images] == [b"mine"]
+        await session.delete()
         assert await kept(app) == set()

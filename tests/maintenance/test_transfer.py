@@ -1,5 +1,9 @@
-"""Export and import: what goes out comes in again to the byte, once, whole or not at all, and says what is wrong by line."""
+"""Export and import: what goes out comes in again to the byte, content included, once, whole or not at all, and says what is
+wrong by line.
+"""
 
+import base64
+import hashlib
 import io
 import json
 
@@ -16,7 +20,7 @@ from perdure.store.sqlite import SqliteStore
 
 
 async def exported(log, only=None):
-    return [line async for lines in transfer.export(log, only) for line in lines]
+    return [line async for some in transfer.export(log, only) for line in some.lines]
 
 
 async def imported(log, lines):
@@ -292,3 +296,123 @@ async def test_prompts_with_files_keep_their_hash(other):
     await imported(other, [transfer.line_of(row) for row in rows])
     stored = await other.store.read(lambda tx: tx.inbox.get("m"))
     assert codec.load(stored.prompt, messages.Prompt) == prompt
+
+
+# -- content ---------------------------------------------------------------------------------------------------------------
+
+PICTURE, REPORT = b"\x89PNG \xff\x00", b"all work " * 50_000
+HASHES = {hashlib.sha256(data).hexdigest(): data for data in (PICTURE, REPORT)}
+
+
+def sha(data):
+    return hashlib.sha256(data).hexdigest()
+
+
+@pytest.fixture
+async def full(log):
+    """Lines of an export whose sessions share a report."""
+
+    def work(tx):
+        for session_id, data in (("s1", PICTURE), ("s1", REPORT), ("s2", REPORT)):
+            tx.content.use(session_id, tx.content.put(data))
+
+    await log.store.write(work)
+    return await exported(log)
+
+
+async def content(log):
+    def work(tx):
+        rows = tx.events._c.execute("SELECT hash, bytes FROM content").fetchall()
+        return {row[0]: bytes(row[1]) for row in rows}, {one: tx.content.uses(one) for one in ("s1", "s2")}
+
+    return await log.store.read(work)
+
+
+async def test_what_sessions_refer_to_goes_out_once_and_comes_in_for_each_log_29(lines, full, other):
+    pieces = [json.loads(line) for line in full if b'"hash"' in line]
+    assert [(one["aggregate_id"], one["hash"]) for one in pieces] == [
+        *(("s1", one) for one in sorted(HASHES)),
+        ("s2", sha(REPORT)),
+    ]
+    assert {one["hash"]: base64.b64decode(one["data"]) for one in pieces if "data" in one} == HASHES
+    assert [line for line in full if b'"hash"' not in line] == lines
+    report = await imported(other, full)
+    assert [(one.aggregate_id, one.lines, one.pieces) for one in report] == [
+        ("s1", len(lines) // 2, 2),
+        ("s2", len(lines) // 2, 1),
+    ]
+    assert await content(other) == (HASHES, {"s1": sorted(HASHES), "s2": [sha(REPORT)]})
+    assert await exported(other) == full
+    assert [(one.appended, one.held) for one in await imported(other, full)] == [(0, False)] * 2
+    assert await exported(other) == full
+
+
+async def test_one_session_alone_has_all_its_bytes_and_those_that_are_here_need_none_log_29(log, full, other):
+    alone = await exported(log, "s2")
+    assert base64.b64decode(json.loads(alone[0])["data"]) == REPORT
+    await imported(other, alone)
+    assert await content(other) == ({sha(REPORT): REPORT}, {"s1": [], "s2": [sha(REPORT)]})
+    without = [changed(line, data=None) if sha(REPORT).encode() in line else line for line in full]
+    await imported(other, without)
+    assert (await content(other))[0] == HASHES
+
+
+async def test_a_file_without_content_is_imported_as_ever_and_its_bytes_may_follow_log_29(lines, full, other):
+    await imported(other, lines)
+    assert (await content(other))[0] == {}
+    assert [(one.appended, one.held) for one in await imported(other, full)] == [(0, False)] * 2
+    assert (await content(other))[0] == HASHES
+
+
+def piece(of=PICTURE, **fields):
+    said = {"hash": sha(of), "aggregate_id": "s1", "data": base64.b64encode(of).decode()}
+    return (json.dumps({**said, **fields}) + "\n").encode()
+
+
+def bare():
+    return (json.dumps({"hash": sha(PICTURE), "aggregate_id": "s1"}) + "\n").encode()
+
+
+SPOILT = [
+    (piece(hash="0" * 64), f"Line 1: the bytes of content {'0' * 64} are not those of that hash"),
+    (piece(b"else", hash=sha(PICTURE)), f"Line 1: the bytes of content {sha(PICTURE)} are not those of that hash"),
+    (bare(), f"Line 1: the bytes of content {sha(PICTURE)} are neither in this file nor here"),
+    (piece(hash=sha(PICTURE).upper()), "Line 1: no content: Expected `str` matching regex"),
+    (piece(hash=7), "Line 1: no content: Expected `str`, got `int`"),
+    (piece(data="no base64!"), "Line 1: no content: Invalid base64 encoded string"),
+    (piece(data=7), "Line 1: no content: Expected `bytes"),
+    (piece(aggregate_id=None), "Line 1: no content: Expected `str`, got `null`"),
+    (piece()[:-20] + b"\n", "Line 1: no stored event: "),
+]
+
+
+@pytest.mark.parametrize(("line", "words"), SPOILT)
+async def test_content_that_is_not_what_it_says_leaves_nothing_of_its_session_log_29(lines, other, line, words):
+    message = await refused(other, [line, *lines])
+    assert message.startswith(words), message
+    assert await exported(other) == []
+    assert await content(other) == ({}, {"s1": [], "s2": []})
+
+
+@pytest.mark.parametrize("session_id", ["s1", "nobody"])
+async def test_a_file_cut_off_before_the_session_of_its_content_is_refused_log_29(full, other, session_id):
+    assert (await refused(other, [piece(aggregate_id=session_id)])).endswith(
+        f"session {session_id}, which this content is for, is neither in this file nor here"
+    )
+    assert (await content(other))[0] == {}
+    assert (await refused(other, b"".join(full)[:-3])).startswith(f"Line {len(full)}: no stored event")
+    assert (await content(other))[0] == {}
+
+
+async def test_damaged_content_is_not_exported_log_29(database, log, full):
+    await log.store.write(lambda tx: tx.events._c.execute("UPDATE content SET bytes = x'00' WHERE length(bytes) < 100"))
+    with pytest.raises(errors.StoreCorrupt, match=sha(PICTURE)):
+        await exported(log)
+
+
+async def test_a_session_that_goes_between_two_pieces_of_its_content_is_named_log_29(log, full):
+    export = transfer.export(log, "s1")
+    await anext(export)
+    await log.store.write(lambda tx: tx.content.release("s1"))
+    with pytest.raises(errors.SessionGone):
+        await anext(export)

@@ -351,7 +351,7 @@ def imported(change):
     """Import what `change` makes of the lines of session `idle`: of each as an object, or of all as bytes."""
 
     async def run(app):
-        lines = [line for page in await everything(transfer.export(app.engine.log, "idle")) for line in page]
+        lines = [line for page in await everything(transfer.export(app.engine.log, "idle")) for line in page.lines]
         made = change([json.loads(line) for line in lines])
         data = made if isinstance(made, bytes) else b"".join(json.dumps(one).encode() + b"\n" for one in made)
         await everything(transfer.import_file(app.engine.log, io.BytesIO(data)))

@@ -1,4 +1,4 @@
-"""`perdure export`: stored events as lines of JSON."""
+"""`perdure export`: stored events, and the bytes they refer to, as lines of JSON."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def command(
 ) -> int:
     """Write every stored event as a line of JSON, sessions one after another. May run beside a server.
 
-    The bytes of images and files are not in it: a backup has them.
+    Images, files and long tool results that a session refers to stand before its events, in base64, once each.
 
     Parameters
     ----------
@@ -45,18 +45,20 @@ def command(
 
 
 async def _export(path: Path, session: str | None, output: Path | None, *, as_json: bool) -> int:
-    written = 0
+    written = pieces = 0
     with upkeep.progress("export") as advance, _target(output) as file:
         async with opening.look(path) as log:
             _, total = await log.store.read(lambda tx: tx.upkeep.census())
-            async for lines in transfer.export(log, session):
-                file.writelines(lines)
-                written += len(lines)
+            async for some in transfer.export(log, session):
+                file.writelines(some.lines)
+                written += some.events
+                pieces += len(some.lines) - some.events
                 advance(written, total)
         file.flush()
     if output or as_json:
-        sentence = f"{upkeep.counted(written, 'event')} written to {output}"
-        values = {"events": written, "file": output and str(output)}
+        content = f" and {upkeep.counted(pieces, 'reference')} to content" if pieces else ""
+        sentence = f"{upkeep.counted(written, 'event')}{content} written to {output}"
+        values = {"events": written, "content": pieces, "file": output and str(output)}
         upkeep.answer(values, sentence, as_json=as_json, stream=sys.stdout if output else sys.stderr)
     return upkeep.DONE
 

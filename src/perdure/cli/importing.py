@@ -1,4 +1,4 @@
-"""`perdure import`: stored events from lines of JSON."""
+"""`perdure import`: stored events, and the bytes they refer to, from lines of JSON."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ def command(
     json: upkeep.Json = False,
 ) -> int:
     """Replay exported events. The same file twice changes nothing; each session comes whole or not at all.
+
+    Images, files and long tool results come with the sessions that refer to them, held against their hashes.
 
     A session that grew is held: nothing runs it until it is resumed or gets a prompt. The first line that does not fit
     ends the import; the sessions before it stay imported. Exits 0 if the whole file is in, 1 if a line was refused.
@@ -64,7 +66,8 @@ async def _import(path: Path, file: Path, *, as_json: bool) -> int:
     known = sum(one.lines for one in done) - appended
     counts = f"{upkeep.counted(appended, 'event')} imported, {known} known already"
     sentence = f"{counts}, {upkeep.counted(len(held), 'session')} held"
-    upkeep.answer({"imported": appended, "known": known, "held": held, "refused": refusal}, sentence, as_json=as_json)
+    told = {"imported": appended, "known": known, "content": sum(one.pieces for one in done), "held": held}
+    upkeep.answer({**told, "refused": refusal}, sentence, as_json=as_json)
     if refusal:
         print(f"perdure: {refusal}".encode(errors="replace").decode(), file=sys.stderr)
     return upkeep.FAILED if refusal else upkeep.DONE
