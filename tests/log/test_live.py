@@ -8,7 +8,6 @@ import pytest
 
 from perdure import errors
 from perdure.core import events
-from perdure.log import live, replay
 
 
 async def test_a_failing_listener_is_logged_and_neither_fails_publish_nor_starves_the_next_log_6(log, kit, caplog):
@@ -223,22 +222,3 @@ async def test_nothing_is_kept_of_readers_that_left_log_8(log, kit):
     live = log.live
     readers = (live._followers, live._everything, live._listeners, live._typed, live._global, live._backlog)
     assert not any(readers)
-
-
-async def test_what_is_noted_of_an_aggregate_stands_until_it_is_removed_or_such_a_fact_is_heard_log_7(log, kit):
-    await log.publish(kit.Noted())
-    for kinds, stands in (((), True), ((kit.Noted,), False)):
-        log.live.note("a", "known", kinds)
-        await log.publish(kit.Noted())
-        assert log.live.still("a", "known") is stands
-    log.live.note("a", "known", ())
-    await replay.remove(log, "a")
-    assert not log.live.still("a", "known")
-
-
-async def test_of_all_that_is_noted_the_newest_is_kept_log_8(log):
-    for number in range(live.NOTES + 1):
-        log.live.note(f"a{number}", "known", ())
-    assert not log.live.still("a0", "known")
-    assert log.live.still("a1", "known")
-    assert not log.live.still("a1", "other")

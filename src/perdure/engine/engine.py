@@ -17,7 +17,7 @@ from typing import Any, Literal
 from perdure import agent as agents
 from perdure import clock as clocks
 from perdure import config, errors, ids, pricing
-from perdure.core import codec, events
+from perdure.core import codec
 from perdure.core.answers import Receipt
 from perdure.engine import toolsets
 from perdure.engine.entropy import Pool
@@ -31,8 +31,6 @@ from perdure.session import admission, claims, context, deletion, history, inter
 from perdure.store import sqlite
 from perdure.tools import function, processes
 
-SETTLING = (events.ExecutionEnded, events.PromptWithdrawn, events.ExecutionInterruptRequested)
-"""Facts after which a prompt may be settled, or a session at rest."""
 _logger = logging.getLogger("perdure.engine")
 
 
@@ -207,21 +205,16 @@ class Engine:
         if self.idle or busy:
             return self._rung(session_id, await self.log.transact(work))
         taking = self.claims.taking(session_id)
-        receipt: Receipt | None = None
 
         def and_take(unit: Unit) -> admission.Admitted:
-            nonlocal receipt
             taking.taken = claims.Taken()
             admitted = work(unit)
-            receipt = admitted.receipt
             if admitted.ring:
                 taking.run(unit)
             return admitted
 
         def committed(appended: object) -> None:
             del appended
-            if receipt and receipt.state != "settled":  # so that who waits for it need not look before it may be
-                self.log.live.note(session_id, receipt.id, SETTLING)
             if held := taking.held():
                 self._hand(held)
 

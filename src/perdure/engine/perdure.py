@@ -19,7 +19,7 @@ from perdure import config, errors, ids, pricing
 from perdure.core import events, messages
 from perdure.core.answers import AttemptPage, Receipt
 from perdure.engine import parts
-from perdure.engine.engine import SETTLING, Engine, World
+from perdure.engine.engine import Engine, World
 from perdure.engine.parts import Part
 from perdure.engine.recoveries import Recoveries
 from perdure.log.log import Synced
@@ -28,6 +28,8 @@ from perdure.session import admission, approvals, attempts, fork, sessions, stat
 from perdure.store.approvals import ApprovalRow
 from perdure.store.inbox import InputRow
 from perdure.store.sessions import SessionRow
+
+SETTLING = (events.ExecutionEnded, events.PromptWithdrawn, events.ExecutionInterruptRequested)
 
 
 class Perdure:
@@ -334,18 +336,12 @@ class Session:
         `timeout` in seconds; on time-out the receipt as it is. Raises `PromptNotFound`, `SessionNotFound`, `SessionGone`,
         also where the session is deleted meanwhile.
         """
-        log = self._engine.log
         try:
-            async with (
-                asyncio.timeout(timeout),
-                aclosing(log.changes(self.id, SETTLING, known=message_id)) as changes,
-            ):
-                async for told in changes:
+            async with asyncio.timeout(timeout), aclosing(self._engine.log.changes(self.id, SETTLING)) as changes:
+                async for _ in changes:
                     if message_id is None:
                         if await self._engine.store.read(lambda tx: status.at_rest(tx, self.id)):
                             return None
-                    elif isinstance(told, Receipt) and told.id == message_id and told.state == "settled":
-                        return told
                     elif (receipt := await self.receipt(message_id)).state == "settled":
                         return receipt
                 await self.info()  # the log is gone, and this says so

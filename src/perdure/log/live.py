@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextvars import ContextVar
 from typing import Any
@@ -28,13 +28,12 @@ _logger = logging.getLogger("perdure.log")
 _listening: ContextVar[bool] = ContextVar("perdure_listening", default=False)
 
 BUFFER = 1024
-NOTES = 1024
 
 
 class Follower:
     """One reader of one aggregate's log: a doorbell and a bounded buffer of what was announced since it was last read."""
 
-    __slots__ = ("_bell", "buffer", "ended", "kinds", "limit", "reread", "signals", "told")
+    __slots__ = ("_bell", "buffer", "ended", "kinds", "limit", "reread", "signals")
 
     def __init__(self, limit: int, *, signals: bool, kinds: tuple[type[Any], ...] | None = None) -> None:
         """Buffer at most `limit` items; `signals` asks for ephemeral ones too, `kinds` for facts of these types alone."""
@@ -43,7 +42,6 @@ class Follower:
         self.limit, self.signals = limit, signals
         self.reread = False
         self.ended = False
-        self.told: object = None
         self._bell = asyncio.Event()
 
     def offer(self, item: events.Event) -> None:
@@ -122,7 +120,6 @@ class Live:
         self._global: list[Subscriber] = []
         self._backlog: dict[str, deque[tuple[events.Recorded[Any], asyncio.Future[None]]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._notes: OrderedDict[str, tuple[object, tuple[type[Any], ...]]] = OrderedDict()
 
     # -- readers come and go -----------------------------------------------------------------------------------------------
 
@@ -167,34 +164,6 @@ class Live:
         finally:
             channel.remove(subscriber)
 
-    def note(self, aggregate_id: str, known: object, kinds: tuple[type[Any], ...]) -> None:
-        """Keep what a commit that is just being announced left true of an aggregate, until a follower of these kinds that had
-        been there since would have heard something; one note an aggregate, the newest.
-        """
-        self._notes[aggregate_id] = (known, kinds)
-        self._notes.move_to_end(aggregate_id)
-        if len(self._notes) > NOTES:
-            self._notes.popitem(last=False)
-
-    def still(self, aggregate_id: str, known: object) -> bool:
-        """Whether that is noted of it, so that who follows from now on need not look first."""
-        return aggregate_id in self._notes and self._notes[aggregate_id][0] == known
-
-    def is_followed(self, aggregate_id: str) -> bool:
-        """Whether somebody follows that very aggregate."""
-        return aggregate_id in self._followers
-
-    def tell(self, aggregate_id: str, what: object) -> None:
-        """Tell the followers of an aggregate what a commit that is just being announced left true of it, so that they need
-        not look; the newest such is kept until they do.
-        """
-        for follower in self._followers.get(aggregate_id, ()):
-            follower.told = what
-
-    def forget(self) -> None:
-        """Nothing that is noted stands any more."""
-        self._notes.clear()
-
     # -- announcing --------------------------------------------------------------------------------------------------------
 
     def announce(self, recorded: Iterable[events.Recorded[Any]], *, notify: bool = True) -> list[asyncio.Future[None]]:
@@ -206,8 +175,6 @@ class Live:
         for event in recorded:
             for follower in (*self._followers.get(event.aggregate_id, ()), *self._everything):
                 follower.offer(event)
-            if (noted := self._notes.get(event.aggregate_id)) and isinstance(event.data, noted[1]):
-                del self._notes[event.aggregate_id]
             if not notify:
                 continue
             for heard in self._taps:
@@ -303,13 +270,11 @@ class Live:
 
     def ring_all(self) -> None:
         """Another process committed something: every follower looks at the log."""
-        self.forget()
         for group in (*self._followers.values(), self._everything):
             for follower in group:
                 follower.ring()
 
     def end(self, aggregate_id: str) -> None:
         """The aggregate is gone: its followers end."""
-        self._notes.pop(aggregate_id, None)
         for follower in self._followers.get(aggregate_id, ()):
             follower.end()

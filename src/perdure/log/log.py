@@ -60,7 +60,6 @@ class Log:
     def close(self) -> None:
         """Stop watching for other processes."""
         self._stop_foreign()
-        self.live.forget()
 
     # -- writing -----------------------------------------------------------------------------------------------------------
 
@@ -260,25 +259,20 @@ class Log:
                 return
             await follower.wait()
 
-    async def changes(
-        self, aggregate_id: str, kinds: tuple[type[Any], ...], *, known: object = None
-    ) -> AsyncGenerator[object, None]:
-        """Say at once, then each time facts of these kinds were committed, or may have been, that it is time to look, and what
-        was told of it since (see `Live.tell`).
+    async def changes(self, aggregate_id: str, kinds: tuple[type[Any], ...]) -> AsyncGenerator[None, None]:
+        """Tell at once, then each time facts of these kinds were committed, or may have been, that it is time to look.
 
-        Not at once where `known` still stands (see `Live.note`). Ends when the aggregate is removed.
+        Ends when the aggregate is removed.
         """
         with self.live.following(aggregate_id, kinds=kinds) as follower:
-            if known is None or not self.live.still(aggregate_id, known):
-                yield None
+            yield
             while True:
                 await follower.wait()
                 if follower.ended:
                     return
                 follower.buffer.clear()
                 follower.reread = False
-                told, follower.told = follower.told, None
-                yield told
+                yield
 
     async def feed(self, after: int = 0, *, page: int = PAGE) -> AsyncGenerator[events.Recorded[Any] | Synced, None]:
         """Facts of every aggregate after a commit position, one `Synced` with the position where what was there ends,

@@ -14,11 +14,10 @@ from typing import Any
 
 from perdure import errors
 from perdure.core import events, fold, messages
-from perdure.core.answers import Receipt
 from perdure.log.unit import Unit
 from perdure.runner import spending
 from perdure.runner.turn import Parts, Turn
-from perdure.session import admission, claims, promotion, recovery
+from perdure.session import claims, promotion, recovery
 from perdure.store import claims as rows
 
 _logger = logging.getLogger("perdure.runner")
@@ -54,8 +53,8 @@ class Ending:
             self.held.open = False
 
 
-def end_turn(unit: Unit, claim: rows.ClaimRow, ending: Ending, failure: messages.Failure | None) -> Sequence[str]:
-    """Append `execution.ended`, then hand the claim over or let it go; the last act of a unit. Answers what was settled."""
+def end_turn(unit: Unit, claim: rows.ClaimRow, ending: Ending, failure: messages.Failure | None) -> None:
+    """Append `execution.ended`, then hand the claim over or let it go; the last act of a unit."""
     ended = events.ExecutionEnded(
         session_id=claim.session_id,
         execution_id=claim.id,
@@ -66,27 +65,17 @@ def end_turn(unit: Unit, claim: rows.ClaimRow, ending: Ending, failure: messages
     )
     unit.append(ended)
     ending.decide(went_on=claims.hand_over_or_release(unit, claim, ending.next_id, only_woken=False))
-    return ended.message_ids
 
 
 async def end(turn: Turn, facts: Sequence[Any], failure: messages.Failure | None) -> None:
-    """End the step and the turn in one commit, then go on with what is eligible or let go. Who waits here is told at once."""
-    ending, live = Ending(turn.held, turn.parts.claims.next_id()), turn.parts.log.live
-    followed = live.is_followed(turn.session_id)
-    receipt: Receipt | None = None
+    """End the step and the turn in one commit, then go on with what is eligible or let go."""
+    ending = Ending(turn.held, turn.parts.claims.next_id())
 
     def work(unit: Unit, claim: rows.ClaimRow) -> None:
-        nonlocal receipt
         turn.append(unit, facts)
-        settled = end_turn(unit, claim, ending, failure)
-        receipt = admission.receipt_of(unit.tx, turn.session_id, settled[0]) if followed and len(settled) == 1 else None
+        end_turn(unit, claim, ending, failure)
 
-    def durable() -> None:
-        ending.take_effect()
-        if receipt:
-            live.tell(turn.session_id, receipt)
-
-    await turn.commit(work, durable=durable)
+    await turn.commit(work, durable=ending.take_effect)
 
 
 async def park(turn: Turn, facts: Sequence[Any], calls: Sequence[str]) -> None:
