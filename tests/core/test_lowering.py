@@ -111,6 +111,52 @@ def test_bytes_are_asked_for_each_time_and_never_kept(story):
     assert b"1" not in repr(kept._front).encode()
 
 
+def fail(story, amid, error):
+    story.tell(events.StepFailed, assistant_message_id=amid, error=error)
+
+
+REFUSED = messages.Failure("invalid_request", "The image is too large")
+
+
+def test_what_a_model_refused_is_left_out_once_another_prompt_came_msg_9(story):
+    kept = lowering.Lowering()
+
+    def sent(speaker=SPEAKER):
+        draft = kept.draft(story.transcript, speaker)
+        assert draft.fill({"h": b"1"}.get) == request.lower(story.transcript, speaker, {"h": b"1"}.get)
+        assert bool(draft.hashes) == any("MediaContent" in repr(one) for one in draft.fill({"h": b"1"}.get))
+        return bool(draft.hashes)
+
+    story.ask(IMAGE, "u0")
+    story.step("a0")
+    assert sent()
+    fail(story, "a0", REFUSED)
+    assert sent(), "whoever runs the same prompt again means it"
+    story.ask("and this?", "u1")
+    assert not sent()
+    assert sent(request.Speaker("scripted", "with eyes")), "another model may take it"
+    story.step("a1")
+    story.say("fine", amid="a1")
+    story.end("a1")
+    story.ask("more", "u2")
+    assert not sent()
+    story.ask(IMAGE, "u3")
+    assert sent(), "each prompt stands for itself"
+    assert "no longer available" in repr(request.lower(story.transcript, SPEAKER, {"h": b"1"}.get)[0])
+
+
+@pytest.mark.parametrize("error", [messages.Failure("auth", "No"), messages.Failure("server", "Down"), None])
+def test_what_was_taken_or_failed_otherwise_stays_msg_9(story, error):
+    story.ask(IMAGE, "u0")
+    story.step("a0")
+    fail(story, "a0", error) if error else story.end("a0")
+    story.ask("and now?", "u1")
+    story.step("a1")
+    fail(story, "a1", REFUSED)
+    story.ask("and now?", "u2")
+    assert lowering.Lowering().draft(story.transcript, SPEAKER).hashes == ({"h"} if error is None else set())
+
+
 def test_a_broken_pair_is_found_each_time_and_never_kept_msg_9(story, monkeypatch):
     monkeypatch.setattr(request, "_result", lambda part: request.ResultMessage("nobody", part.name, ""))
     kept = lowering.Lowering()

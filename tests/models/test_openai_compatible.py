@@ -505,6 +505,29 @@ async def test_a_code_tells_more_than_a_status(fault, kind):
 
 
 @pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (400, "This model's maximum context length is 128000 tokens. However, you requested 140000 tokens."),
+        (400, "Your input exceeds the context window of this model. Please adjust your input and try again."),
+        (400, "invalid params, context window exceeds limit"),
+        (400, "prompt is too long: 210000 tokens > 200000 maximum"),
+        (400, "input length and `max_tokens` exceed context limit: 190000 + 32000 > 200000"),
+        (400, "Input is too long for requested model."),
+        (400, "the request exceeds the available context size (4096 tokens), try increasing it"),
+        (400, "This model's maximum prompt length is 131072 but the request contains 140000 tokens."),
+        (400, "Invalid request: Your request exceeded model token limit: 131072"),
+        (400, "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576)."),
+        (400, "Range of input length should be [1, 98304]"),
+        (400, "Please reduce the length of the messages or completion."),
+        (400, "The number of tokens is greater than the context length of 4096"),
+        (413, "Request exceeds the maximum size"),
+    ],
+)
+async def test_a_request_that_does_not_fit_is_known_by_its_words_cmp_1(status, words):
+    assert (await refusal(script.HttpError(status, words)))[1].kind == "context_overflow"
+
+
+@pytest.mark.parametrize(
     ("body", "words"),
     [
         ('{"error": "plain"}', "plain"),

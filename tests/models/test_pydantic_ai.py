@@ -437,7 +437,7 @@ async def test_unknown_tools_of_the_provider_are_the_callers_fault():
         (403, "permission_error", "auth"),
         (404, "not_found_error", "invalid_request"),
         (408, "timeout_error", "timeout"),
-        (413, "request_too_large", "invalid_request"),
+        (413, "request_too_large", "context_overflow"),
         (429, "rate_limit_error", "rate_limit"),
         (402, "billing_error", "invalid_request"),
         (500, "api_error", "server"),

@@ -6,11 +6,12 @@ from collections import Counter
 
 import pytest
 
-from perdure import Agent, Perdure, tool
-from perdure.core import events, messages
+from perdure import Agent, Perdure, errors, tool
+from perdure.core import events, messages, request
 from perdure.engine.engine import World
+from perdure.engine.parts import Part
 from perdure.models import port
-from perdure.models.scripted import Call, Delay, Gate, Hang, ScriptedModel, Text
+from perdure.models.scripted import Call, Delay, Fail, Gate, Hang, ScriptedModel, Text
 from perdure.runner import step
 from perdure.testing.simulator import Simulation
 
@@ -218,6 +219,9 @@ def test_all_calls_settle_before_exactly_one_terminal_fact_run_3(rig):
         (Call("count", {"n": "many"}), "invalid_arguments"),
         (Call("count", "[1]"), "invalid_arguments"),
         (Call("count", '{"n": 1'), "invalid_arguments"),
+        (Call("count", '"1"'), "invalid_arguments"),
+        (Call("count", '{"n": 1, "n": 2}'), "invalid_arguments"),
+        (Call("count", '{"n": 1, "of": [{"a": 1, "b": 2, "a": 3}]}'), "invalid_arguments"),
         (Call("count", {"n": 13}), "tool_error"),
     ],
 )
@@ -331,3 +335,30 @@ def test_a_filtered_answer_keeps_what_was_shown_and_its_usage_and_fails_the_turn
     (only,) = rig.assistants
     assert (only.finish, only.parts[0].text, only.tokens, only.cost) == ("error", "Half", TOKENS, 7)
     assert (rig.left.session.usage.tokens, rig.left.session.usage.cost) == (TOKENS, 7)
+
+
+def test_a_picture_that_the_provider_refuses_fails_its_turn_and_not_the_next_one_msg_9(rig):
+    picture = Part("image", mime="image/png", data=b"huge")
+
+    def reply(asked):
+        if any(
+            isinstance(part, request.MediaContent) for one in asked.messages for part in getattr(one, "content", ())
+        ):
+            return [Fail(errors.ModelErrorKind.INVALID_REQUEST, "Image 1 exceeds 5 MB", status=400)]
+        return HI
+
+    rig.play(reply)
+
+    async def script(app, session):
+        await session.prompt([Part("text", "Look"), picture], id="look")
+        refused = await rig.settled(app, session, "look")
+        await session.retry("look")
+        again = await rig.settled(app, session, "look")
+        await session.prompt("Then without", id="on")
+        return refused, again, await rig.settled(app, session, "on")
+
+    refused, again, on = rig.live(script)
+    assert (refused.outcome, refused.error.type) == (again.outcome, again.error.type) == ("failed", "invalid_request")
+    assert "Image 1 exceeds 5 MB" in refused.error.message
+    assert on.outcome == "succeeded"
+    assert len(rig.model.requests) == 3

@@ -17,7 +17,7 @@ class Draft(Value):
     """A request's messages; those in `media`, by index, wait for bytes. `problem` is what `check_pairs` found."""
 
     messages: tuple[request.Message, ...]
-    media: tuple[tuple[int, messages.User], ...]
+    media: tuple[tuple[int, messages.User], ...]  # without those that are left out
     problem: str | None
 
     @property
@@ -57,7 +57,8 @@ class Lowering:
         problem = self._add(fresh[:settled], speaker)
         front, media = len(self._front), len(self._media)
         problem = self._add(fresh[settled:], speaker) or problem
-        draft = Draft(tuple(self._front), tuple(self._media), problem)
+        out = request.left_out(request.visible(held), speaker) if self._media else ()
+        draft = Draft(tuple(self._front), tuple(one for one in self._media if one[1].id not in out), problem)
         del self._front[front:], self._media[media:]
         self._keep(held, fresh[settled:], sound=problem is None)
         return draft
@@ -76,9 +77,9 @@ class Lowering:
         """Lower onto the front; what is wrong with its pairs. Every message brings its own, so the new ones suffice."""
         before = len(self._front)
         for message in fresh:
-            if isinstance(message, messages.User) and any(part.type != "text" for part in message.prompt.parts):
+            if isinstance(message, messages.User) and message.prompt.has_media:
                 self._media.append((len(self._front), message))
-            self._front += request.lower_message(message, speaker, _no_bytes)
+            self._front += request.lower_message(message, speaker, request.no_bytes)
         return request.check_pairs(self._front[before:])
 
     def _keep(self, held: transcript.Transcript, rest: Sequence[messages.Message], *, sound: bool) -> None:
@@ -88,7 +89,3 @@ class Lowering:
             self._count, self._last = count, held.messages[count - 1]
         else:
             self._forget()
-
-
-def _no_bytes(_: str) -> None:
-    return None

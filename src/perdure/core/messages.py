@@ -72,6 +72,11 @@ class Prompt:
         """Its text parts, joined by newlines."""
         return "\n".join(part.text for part in self.parts if part.text)
 
+    @property
+    def has_media(self) -> bool:
+        """Whether an image or a file is part of it."""
+        return any(part.type != "text" for part in self.parts)
+
 
 def text_prompt(text: str) -> Prompt:
     """Build a prompt of one text part."""

@@ -115,9 +115,43 @@ Bytes = Callable[[str], bytes | None]
 def lower(held: transcript.Transcript, speaker: Speaker, content: Bytes) -> tuple[Message, ...]:
     """What the model sees of a transcript, since its last completed compaction (MSG-9)."""
     lowered: list[Message] = []
-    for message in visible(held):
-        lowered += lower_message(message, speaker, content)
+    seen = visible(held)
+    out = left_out(seen, speaker)
+    for message in seen:
+        lowered += lower_message(message, speaker, no_bytes if message.id in out else content)
     return tuple(lowered)
+
+
+def no_bytes(_: str) -> None:
+    """The bytes of what is not sent."""
+    return
+
+
+def left_out(seen: Sequence[messages.Message], speaker: Speaker) -> set[str]:
+    """Prompts whose images and files this model refused before the next prompt came: each further request would be
+    refused with them. Until then they stay, for whoever runs the refused prompt again.
+    """
+    out, refused, new = set[str](), list[str](), list[str]()
+    for message in seen:
+        if isinstance(message, messages.User):
+            out.update(refused)
+            refused.clear()
+            new += [message.id] if message.prompt.has_media else []
+        elif isinstance(message, messages.Assistant) and message.finish:
+            if _refused(message, speaker):
+                refused += new
+            elif message.error is None:
+                refused.clear()
+            else:
+                continue  # nobody looked at them
+            new.clear()
+    return out
+
+
+def _refused(message: messages.Assistant, speaker: Speaker) -> bool:
+    """Whether the speaker would not take the request at all, and would not take it again."""
+    final = message.error is not None and message.error.type in {"invalid_request", "context_overflow"}
+    return final and not message.parts and message.model == f"{speaker.provider}:{speaker.model}"
 
 
 def visible(held: transcript.Transcript) -> Sequence[messages.Message]:

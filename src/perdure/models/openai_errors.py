@@ -23,6 +23,7 @@ _BY_STATUS = {
     403: ModelErrorKind.AUTH,
     408: ModelErrorKind.TIMEOUT,
     409: ModelErrorKind.SERVER,
+    413: ModelErrorKind.CONTEXT_OVERFLOW,
     429: ModelErrorKind.RATE_LIMIT,
     503: ModelErrorKind.OVERLOADED,
     529: ModelErrorKind.OVERLOADED,
@@ -43,7 +44,23 @@ _BY_CODE = {
     "invalid_api_key": ModelErrorKind.AUTH,
     "authentication_error": ModelErrorKind.AUTH,
 }
-_OVERFLOW_WORDS = ("maximum context length", "context length exceeded", "exceeds the context window")
+_OVERFLOW_WORDS = (
+    "maximum context length",  # OpenAI, vLLM, OpenRouter, DeepSeek, Mistral
+    "context length exceeded",
+    "exceeds the context window",
+    "context window exceeds",  # MiniMax
+    "context window exceeded",
+    "context length of",  # LM Studio
+    "exceed context limit",  # Anthropic, input and max_tokens together
+    "prompt is too long",  # Anthropic
+    "input is too long",  # Bedrock
+    "available context size",  # llama.cpp
+    "maximum prompt length",  # xAI
+    "exceeded model token limit",  # Moonshot
+    "input token count",  # Google
+    "range of input length",  # Qwen
+    "reduce the length of the",  # Groq, Cerebras: "messages or completion"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ Lives here: raw text into an object, and that object for code that is not ours. 
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from perdure import errors
@@ -13,13 +14,24 @@ from perdure.core import codec, messages
 
 
 def object_of(raw: str) -> messages.JsonObject | None:
-    """A call's raw arguments as an object; None where they are no JSON object. No arguments at all are an empty one."""
+    """A call's raw arguments as an object; None where they are no JSON object, or name a key twice, so that nobody knows
+    which value was meant. No arguments at all are an empty one.
+    """
     if not raw.strip():
         return {}
     try:
-        return codec.load(raw, dict[str, Any])
-    except errors.Undecodable:
+        given = codec.load(raw, dict[str, Any])
+        json.loads(raw, object_pairs_hook=_named_once)
+    except (errors.Undecodable, ValueError, RecursionError):
         return None
+    return given
+
+
+def _named_once(pairs: list[tuple[str, Any]]) -> messages.JsonObject:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError
+    return found
 
 
 def copied(given: messages.JsonObject) -> messages.JsonObject:

@@ -241,7 +241,7 @@ class _Step:
             known = ", ".join(self.turn.ready.toolbox) or "none"
             await self._refuse(call_id, "unknown_tool", f"There is no tool {name!r}; there are: {known}")
         elif given is None:
-            await self._refuse(call_id, "invalid_arguments", "The arguments are not a JSON object")
+            await self._refuse(call_id, "invalid_arguments", "The arguments are not a JSON object, or name a key twice")
         else:
             await self._run_or_ask(call_id, bound.tool, given)
 
