@@ -186,7 +186,7 @@ def read(tx, session_id):
         return cls(**{field.name: getattr(row, field.name) for field in dataclasses.fields(cls)})
 
     session = tx.sessions.get(session_id)
-    inputs = [tx.inbox.get(one) for one in column(f"SELECT id FROM session_input WHERE {OF}")]
+    inputs = [tx.inbox.whole(tx.inbox.get(one)) for one in column(f"SELECT id FROM session_input WHERE {OF}")]
     found = [tx.recoveries.get(one) for one in column("SELECT execution_id FROM session_recovery WHERE session_id = ?")]
     approvals = tx.events._c.execute(
         "SELECT session_id, message_id, call_id, execution_id, time_created, deadline, decision, by, note"

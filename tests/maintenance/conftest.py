@@ -22,7 +22,7 @@ HOSTILE = 'é\u2028"\\\n\x00\U0001f9ff'
 def story(s):  # noqa: PLR0915 - one line a fact
     """Facts of one session, of every kind but its deletion, ending with an open turn and a prompt that waits."""
     m, e = (f"{s}_{name}" for name in ("msg", "exe"))
-    prompt = messages.text_prompt(HOSTILE)
+    prompt = messages.text_prompt(HOSTILE * 99)
     admitted = {"session_id": s, "kind": "user", "prompt": prompt, "delivery": "steer"}
     promoted = {"session_id": s, "kind": "user", "prompt": prompt, "time_created": 1_000}
     one = {"session_id": s, "assistant_message_id": f"{m}_a1"}

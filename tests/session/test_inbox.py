@@ -6,7 +6,7 @@ import itertools
 import pytest
 
 from perdure import errors
-from perdure.core import events, inbox, messages
+from perdure.core import codec, events, inbox, messages
 from perdure.errors import ModelErrorKind
 from perdure.models.scripted import Fail, Gate, Hang, Text
 from perdure.session import admission, promotion
@@ -412,6 +412,27 @@ async def test_a_stored_prompt_that_cannot_be_decoded_is_withdrawn_as_failed_and
         assert (receipt.outcome, receipt.error.type) == ("failed", "undecodable")
     await alive.quiet()
     await check(alive)
+
+
+async def test_a_long_prompt_whose_fact_cannot_be_read_is_withdrawn_as_failed_and_the_others_go_on_in_14(deaf, nodes):
+    session = await deaf.session()
+    await session.prompt("x" * 999, id="bad", delivery="queue")
+    await session.prompt("y" * 999, id="good", delivery="queue")
+
+    def spoil(tx):
+        tx.inbox._c.execute("UPDATE session_input SET id = 'worse' WHERE id = 'bad'")
+        tx.forget()
+
+    await deaf.engine.store.write(spoil)
+    waiting = {one.id: one.prompt for one in await session.inbox()}
+    assert waiting == {"worse": "", "good": codec.dump(messages.text_prompt("y" * 999))}
+    await deaf.crash()
+    alive = await nodes([HI])
+    session = await alive.session()
+    assert (await session.wait("good")).outcome == "succeeded"
+    receipt = await session.receipt("worse")
+    assert (receipt.outcome, receipt.error.type) == ("failed", "message-undecodable")
+    await alive.quiet()
 
 
 async def test_steers_that_cannot_be_decoded_supersede_no_continuation_in_14_rec_5(deaf):

@@ -19,6 +19,7 @@ PROMOTED = codec.versioned(events.PromptPromoted)
 _TIME = '{"time":{'
 _ASSISTANT = '{"assistant_message_id":"'
 _TOKENS = value.names(messages.Tokens)
+_PROMPT = '"prompt":'
 _WANTED = ',"request_execution":'
 
 
@@ -92,10 +93,14 @@ def behind(data: str, head: str) -> str:
     return _with(data, head) if head and data.startswith("{") else ""
 
 
-def dump_message(message: messages.Message) -> str:
-    """A message's header, without what stands in columns: id, seq and the time it was created."""
+def dump_message(message: messages.Message, *, prompt: bool = True) -> str:
+    """A message's header, without what stands in columns: id, seq and the time it was created; a user's without its
+    `prompt`, where that stands in a fact.
+    """
     held = codec.bare(message)
     held.pop("parts", None)
+    if not prompt:
+        del held["prompt"]
     del held["id"], held["seq"], held["time"]["created"]
     return codec.dump(held)
 
@@ -111,6 +116,20 @@ def load_message(session_id: str, message_id: str, kind: str, data: str, *, seq:
     if (message.id, message.seq) != (message_id, seq):  # whoever pages by seq would go in a circle
         raise errors.MessageUndecodable(session_id, message_id, "its columns and its data name different messages")
     return message
+
+
+def leaves_prompt(kind: str, data: str) -> bool:
+    """Whether a message's header leaves its prompt to a fact. What else a user's says holds no text that could look so."""
+    return kind == "user" and _PROMPT not in data
+
+
+def load_prompted(
+    session_id: str, message_id: str, data: str, *, seq: int, created: int, prompt: messages.Prompt
+) -> messages.Message:
+    """Decode the header of a user message that leaves its prompt to a fact. Raises `MessageUndecodable`."""
+    text = f'{data[:-1]},{_PROMPT}{{"parts":[]}}}}'
+    message = load_message(session_id, message_id, "user", text, seq=seq, created=created)
+    return value.replace(message, prompt=prompt) if isinstance(message, messages.User) else message
 
 
 def dump_usage(usage: messages.Usage | None) -> str | None:

@@ -255,7 +255,11 @@ class Session:
 
     async def inbox(self) -> list[InputRow]:
         """Inputs that wait, in admission order. Raises `SessionNotFound`, `SessionGone`."""
-        return await self._engine.store.read(lambda tx: tx.inbox.pending(sessions.get(tx, self.id).id))
+
+        def work(tx: Any) -> list[InputRow]:
+            return [tx.inbox.whole(row) for row in tx.inbox.pending(sessions.get(tx, self.id).id)]
+
+        return await self._engine.store.read(work)
 
     async def cancel(self, message_id: str) -> Receipt:
         """Withdraw a waiting prompt. Raises `InvalidId`, `PromptNotFound`, `LifecycleConflict`."""

@@ -192,7 +192,7 @@ def _promoted(tx: port.Tx, recorded: Recorded) -> None:
         and row.kind == fact.kind
         and row.delivery == fact.delivery
         and row.time_created == fact.time_created
-        and codec.same_json(row.prompt, codec.dump(fact.prompt))
+        and codec.same_json(tx.inbox.prompt(row), codec.dump(fact.prompt))
     )
     promoted = same and (row.promoted_seq == recorded.seq or tx.inbox.promote(fact.message_id, recorded.seq))
     if not promoted:

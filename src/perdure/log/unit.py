@@ -42,9 +42,8 @@ class Unit:
         event_id: str | None = None,
         metadata: dict[str, Any] | None = None,
         hook: CommitHook | None = None,
-        admitted: int | None = None,
     ) -> events.Recorded[D]:
-        """Number, project and store one durable fact; of a promoted prompt with the seq at which it was admitted.
+        """Number, project and store one durable fact.
 
         Raises whatever a projector or the hook raises; the whole unit is then rolled back, as it is at its end where an
         id turns out to be in the log already.
@@ -56,7 +55,7 @@ class Unit:
         latest: Any = self.registry.upcast(payload)
         recorded = events.Recorded(chosen, aggregate_id, seq, self.now, latest, metadata)
         text = codec.dump(payload)
-        return self.record(recorded, stored_type, text, codec.dump_optional(metadata), hook=hook, admitted=admitted)
+        return self.record(recorded, stored_type, text, codec.dump_optional(metadata), hook=hook)
 
     def record(
         self,
@@ -66,7 +65,6 @@ class Unit:
         metadata: str | None,
         *,
         hook: CommitHook | None = None,
-        admitted: int | None = None,
     ) -> events.Recorded[Any]:
         """Project a numbered fact and store it with the JSON text given. What is projected is the latest version."""
         for project in self.projectors:
@@ -76,9 +74,16 @@ class Unit:
         row = rows.EventRow(
             recorded.id, recorded.aggregate_id, recorded.seq, stored_type, recorded.created, data, metadata
         )
-        self.tx.events.append(row, None if self.appended else self.proof, admitted=admitted)
+        self.tx.events.append(row, None if self.appended else self.proof, admitted=self._admitted(recorded))
         self.appended.append(recorded)
         return recorded
+
+    def _admitted(self, recorded: events.Recorded[Any]) -> int | None:
+        """Where a prompt that was just promoted was admitted; None where that is this very fact (IN-9), and of other facts."""
+        if not isinstance(recorded.data, events.PromptPromoted):
+            return None
+        row = self.tx.inbox.get(recorded.data.message_id)
+        return row.admitted_seq if row and row.admitted_seq < recorded.seq else None
 
     def finish(self) -> list[events.Recorded[Any]]:
         """Store what is not stored yet; the facts appended, with their commit positions. Raises `InvalidDurableEvent` where

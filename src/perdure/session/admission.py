@@ -49,7 +49,7 @@ def admit(
             row.session_id == session_id
             and row.kind == "user"
             and row.admitted_delivery == delivery
-            and codec.same_json(row.prompt, codec.dump(prompt))
+            and codec.same_json(tx.inbox.prompt(row), codec.dump(prompt))
         )
         if not same:
             raise errors.PromptConflict(session_id, message_id)

@@ -78,7 +78,7 @@ def _promote_one(unit: Unit, session_id: str, message_id: str) -> rows.InputRow 
         msg = f"Input {message_id} is no longer pending"
         raise errors.LifecycleConflict(msg)
     try:
-        prompt = codec.load(row.prompt, messages.Prompt)
+        prompt = codec.load(unit.tx.inbox.prompt(row), messages.Prompt)
     except errors.Undecodable as error:
         failure = messages.Failure(error.type, str(error))
         withdraw_failed(unit, session_id, message_id, failure)
@@ -91,8 +91,7 @@ def _promote_one(unit: Unit, session_id: str, message_id: str) -> rows.InputRow 
             prompt=prompt,
             delivery=row.delivery,
             time_created=row.time_created,
-        ),
-        admitted=row.admitted_seq,
+        )
     )
     return row
 

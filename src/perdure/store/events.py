@@ -241,6 +241,8 @@ class Events:
         """What is stored of a fact's JSON, and the seq of the fact that says the rest of it."""
         data = columns.without_session(row.data, row.aggregate_id)
         if admitted is not None:
+            if any(one["seq"] == admitted for one in self._waiting):
+                self.flush()  # a fork or an import: both in one unit
             said, created = self._said(self.number(row.aggregate_id), admitted)
             same = said is not None and created is not None and columns.promoted(said, created) == data
             return ("{}", admitted) if same else (data, None)

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from perdure.core import codec, columns, messages
+from perdure import errors
+from perdure.core import bodies, codec, columns, messages
 from perdure.core.value import Value, replace
+from perdure.store.events import Events
 
 
 class InputRow(Value):
-    """An input; `prompt` is its canonical JSON text, decoded only where it is used (IN-14). `usage` is that of the settled
-    turns it ran in, None where they used nothing.
+    """An input; `prompt` is its JSON text, decoded only where it is used (IN-14), and empty where it stands in the fact that
+    admitted it: `Inbox.prompt` finds it, `Inbox.whole` puts it in. `usage` is that of the settled turns it ran in, None where
+    they used nothing.
     """
 
     id: str
@@ -51,18 +54,16 @@ def input_row(row: Any) -> InputRow:
 
 
 KEPT = 1024
-LONG = 16 * 1024
-"""A prompt of more characters is read again by each unit that asks for it: what is remembered of many must stay small."""
 
 
 class Inbox:
     """Verbs on inputs."""
 
-    __slots__ = ("_c", "_long", "_q", "_rows", "_unsettled")
+    __slots__ = ("_c", "_events", "_found", "_q", "_rows", "_unsettled")
 
-    def __init__(self, statements: Any, connection: Any) -> None:
-        """Bind to a connection."""
-        self._q, self._c = statements, connection
+    def __init__(self, statements: Any, connection: Any, events: Events) -> None:
+        """Bind to a connection; `events` stores the facts that hold long prompts."""
+        self._q, self._c, self._events = statements, connection, events
         self.forget()
 
     def forget(self) -> None:
@@ -70,14 +71,12 @@ class Inbox:
         self._rows: dict[str, InputRow] = {}
         # All unsettled ones of a session, in admission order; each of them is in `_rows`.
         self._unsettled: dict[str, dict[str, InputRow]] = {}
-        self._long: list[InputRow] = []
+        # The long prompt last seen, by its input: who admits or promotes one is about to compare it.
+        self._found: tuple[str, str] | None = None
 
     def keep(self) -> None:
         """The unit ended; what is known serves the next ones, within bounds."""
-        for row in self._long:
-            self._rows.pop(row.id, None)
-            self._unsettled.pop(row.session_id, None)
-        self._long.clear()
+        self._found = None
         if len(self._rows) > KEPT or len(self._unsettled) > KEPT:
             self.forget()
 
@@ -86,20 +85,14 @@ class Inbox:
         if known is None:
             rows = self._q.input_unsettled(self._c, session_id=session_id)
             known = self._unsettled[session_id] = {row.id: row for row in map(input_row, rows)}
-            for row in known.values():
-                self._hold(row)
+            self._rows.update(known)
         return known
-
-    def _hold(self, row: InputRow) -> None:
-        self._rows[row.id] = row
-        if len(row.prompt) > LONG:
-            self._long.append(row)
 
     def _know(self, row: InputRow) -> None:
         """The row as it stands now."""
         unsettled = self._unsettled.get(row.session_id)
         if row.outcome is None:
-            self._hold(row)
+            self._rows[row.id] = row
             if unsettled is not None:
                 unsettled[row.id] = row
         else:
@@ -120,12 +113,13 @@ class Inbox:
         promoted_seq: int | None = None,
         wake_pending: bool = False,
     ) -> bool:
-        """A new input; False where the id is taken."""
+        """A new input, of the fact at `admitted_seq`; False where the id is taken."""
+        text = codec.dump(prompt)
         row = InputRow(
             id=message_id,
             session_id=session_id,
             kind=kind,
-            prompt=codec.dump(prompt),
+            prompt=bodies.dump_prompt(text),
             delivery=delivery,
             admitted_delivery=delivery,
             time_created=time_created,
@@ -147,7 +141,29 @@ class Inbox:
         )
         if inserted is not None:
             self._know(row)
+            self._found = (message_id, text)
         return inserted is not None
+
+    def prompt(self, row: InputRow) -> str:
+        """Its prompt as JSON text, wherever that stands. Raises `MessageUndecodable` where its fact is missing, cannot be read
+        or is another's.
+        """
+        if row.prompt:
+            return row.prompt
+        if self._found and self._found[0] == row.id:
+            return self._found[1]
+        self._events.flush()
+        fact = self._q.input_fact(self._c, id=row.id) or bodies.MISSING
+        text = codec.dump(bodies.load_prompt(row.session_id, row.id, row.admitted_seq, fact))
+        self._found = (row.id, text)
+        return text
+
+    def whole(self, row: InputRow) -> InputRow:
+        """With its prompt, which stays empty, and is no JSON, where it cannot be read."""
+        try:
+            return replace(row, prompt=self.prompt(row))
+        except errors.MessageUndecodable:
+            return row
 
     def get(self, message_id: str) -> InputRow | None:
         """One input."""
@@ -155,7 +171,7 @@ class Inbox:
         if known is None and (row := self._q.input_get(self._c, id=message_id)):
             known = input_row(row)
             if known.outcome is None:
-                self._hold(known)
+                self._rows[known.id] = known
         return known
 
     def target_of(self, retry_id: str) -> InputRow | None:

@@ -26,6 +26,12 @@ def _decoded(row: Any) -> messages.Message:
     return columns.load_message(session_id, message_id, kind, data, seq=seq, created=created)
 
 
+def _prompted(row: Any, fact: bodies.Fact) -> messages.Message:
+    message_id, session_id, _, seq, created, data = row
+    prompt = bodies.load_prompt(session_id, message_id, seq, fact)
+    return columns.load_prompted(session_id, message_id, data, seq=seq, created=created, prompt=prompt)
+
+
 @dataclass(slots=True)
 class _Newest:
     """The newest assistant of a session as it was left at `seq`; `last` is the last part of each kind and id asked for."""
@@ -62,7 +68,7 @@ class Messages:
         if newest is None or newest.message is None:
             return
         if newest.changed:
-            self._q.message_update(self._c, id=newest.message.id, data=columns.dump_message(newest.message))
+            self._q.message_update(self._c, id=newest.message.id, data=bodies.dump_message(newest.message))
             newest.changed = False
         for ordinal, (part, held_by) in newest.parts.items():
             self._write(newest.message.id, ordinal, part, held_by)
@@ -121,7 +127,7 @@ class Messages:
             type=codec.message_type(message),
             seq=message.seq,
             time_created=message.time.created,
-            data=columns.dump_message(message),
+            data=bodies.dump_message(message),
         )
         if inserted is not None and isinstance(message, messages.Assistant):
             self.flush()
@@ -136,7 +142,7 @@ class Messages:
             return
         if isinstance(message, messages.Assistant):
             self.forget()  # whosever it is
-        self._q.message_update(self._c, id=message.id, data=columns.dump_message(message))
+        self._q.message_update(self._c, id=message.id, data=bodies.dump_message(message))
 
     def owner(self, message_id: str) -> str | None:
         """The session a message id belongs to."""
@@ -150,7 +156,7 @@ class Messages:
         if newest := self._known(message_id):
             return newest.message
         row = self._q.message_get(self._c, id=message_id)
-        return _decoded(row) if row else None
+        return self._all_decoded([row])[0] if row else None
 
     def newest_assistant(self, session_id: str) -> messages.Assistant | None:
         """The newest assistant, complete or not, without its parts."""
@@ -182,11 +188,21 @@ class Messages:
         """Messages in order, with what parts they have."""
         if not rows:
             return []
+        found = self._all_decoded(rows)
         parts: dict[str, list[messages.Part]] = {row[0]: [] for row in rows}
         for row in self._q.part_page(self._c, session_id=session_id, first=rows[0][3], last=rows[-1][3]):
             parts[row[0]].append(bodies.load(session_id, row[0], row[1:]))
-        found = map(_decoded, rows)
         return [codec.with_parts(m, tuple(parts[m.id])) if isinstance(m, messages.Assistant) else m for m in found]
+
+    def _all_decoded(self, rows: list[Any]) -> list[messages.Message]:
+        """Messages of one session in order, users with their prompts and assistants without their parts."""
+        left = {row[0] for row in rows if columns.leaves_prompt(row[2], row[5])}
+        if not left:
+            return [_decoded(row) for row in rows]
+        self._events.flush()
+        asked = self._q.message_prompts(self._c, session_id=rows[0][1], first=rows[0][3], last=rows[-1][3])
+        facts: dict[str, bodies.Fact] = {message_id: (*fact,) for message_id, *fact in asked}
+        return [_prompted(row, facts.get(row[0], bodies.MISSING)) if row[0] in left else _decoded(row) for row in rows]
 
     # -- parts -------------------------------------------------------------------------------------------------------------
 

@@ -47,7 +47,7 @@ class Tx:
         self.events = Events(statements, connection)
         self.sessions = Sessions(statements, connection, self.events)
         self.messages = Messages(statements, connection, self.events)
-        self.inbox = Inbox(statements, connection)
+        self.inbox = Inbox(statements, connection, self.events)
         self.claims = Claims(statements, connection)
         self.recoveries = Recoveries(statements, connection)
         self.approvals = Approvals(statements, connection)
@@ -59,6 +59,7 @@ class Tx:
             self.sessions,
             self.claims,
             events=self.events,
+            inbox=self.inbox,
             context=self.context,
             content=self.content,
         )

@@ -19,7 +19,7 @@ from perdure.store.claims import ClaimRow, Claims
 from perdure.store.content import Content
 from perdure.store.context import Context, DraftRow, EpochRow
 from perdure.store.events import EventRow, Events
-from perdure.store.inbox import InputRow, input_row
+from perdure.store.inbox import Inbox, InputRow, input_row
 from perdure.store.recoveries import RecoveryRow, recovery_row
 from perdure.store.sessions import SessionRow, Sessions
 
@@ -41,7 +41,7 @@ class Kept:
 class Upkeep:
     """Verbs of maintenance."""
 
-    __slots__ = ("_c", "_claims", "_content", "_context", "_events", "_q", "_sessions")
+    __slots__ = ("_c", "_claims", "_content", "_context", "_events", "_inbox", "_q", "_sessions")
 
     def __init__(
         self,
@@ -51,12 +51,13 @@ class Upkeep:
         claims: Claims,
         *,
         events: Events,
+        inbox: Inbox,
         context: Context,
         content: Content,
     ) -> None:
         """Bind to a connection and to other groups of it."""
         self._q, self._c = statements, connection
-        self._sessions, self._claims = sessions, claims
+        self._sessions, self._claims, self._inbox = sessions, claims, inbox
         self._events, self._context, self._content = events, context, content
 
     def census(self) -> tuple[int, int]:
@@ -84,7 +85,8 @@ class Upkeep:
 
     def inputs(self, session_id: str) -> list[InputRow]:
         """Every input of a session."""
-        return [input_row(row) for row in self._q.upkeep_inputs(self._c, session_id=session_id)]
+        rows = self._q.upkeep_inputs(self._c, session_id=session_id)
+        return [self._inbox.whole(input_row(row)) for row in rows]
 
     def approvals(self, session_id: str) -> list[ApprovalRow]:
         """Every approval of a session."""
@@ -202,7 +204,7 @@ def _message(session_id: str, one: messages.Message) -> dict[str, Any]:
         "type": codec.message_type(one),
         "seq": one.seq,
         "time_created": one.time.created,
-        "data": columns.dump_message(one),
+        "data": bodies.dump_message(one),
     }
 
 
@@ -224,6 +226,7 @@ def _parts(one: messages.Message, holders: Mapping[projection.Place, int]) -> It
 def _input(one: rows.Input) -> dict[str, Any]:
     return {
         **_columns(one),
+        "prompt": bodies.dump_prompt(one.prompt),
         "wake_pending": int(one.wake_pending),
         "error": codec.dump_optional(one.error),
         "usage": columns.dump_usage(one.usage),

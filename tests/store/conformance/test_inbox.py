@@ -2,7 +2,10 @@
 
 import pytest
 
-from perdure.core import events, messages
+from perdure import errors
+from perdure.core import bodies, codec, events, messages
+from perdure.core.value import replace
+from perdure.store.events import EventRow
 from perdure.store.inbox import InputRow
 
 
@@ -168,3 +171,61 @@ async def test_a_withdrawn_prompt_is_reopened_as_pending(store, build):
 
     row = await store.write(work)
     assert (row.pending, row.wake_pending, row.retries, row.retried_by) == (True, True, 1, None)
+
+
+# -- prompts that stand in the log -------------------------------------------------------------------------------------------
+
+LONG = "é" * bodies.INLINE
+ASKED = {"session_id": "ses_1", "message_id": "msg_in", "kind": "user", "delivery": "steer"}
+ADMITTED = events.PromptAdmitted(**ASKED, prompt=messages.text_prompt(LONG))
+PROMOTED = events.PromptPromoted(**ASKED, prompt=messages.text_prompt(LONG), time_created=1)
+
+
+def admit(tx, build, fact):
+    """A long prompt, and the fact that should have brought it at 7."""
+    build.session(tx)
+    tx.events.put_sequence("ses_1", 7, None)
+    if fact:
+        kind = codec.session_registry().stored_type(fact)
+        tx.events.append(EventRow("evt_7", "ses_1", 7, kind, 1, codec.dump(fact)))
+    build.input(tx, seq=7, text=LONG)
+
+
+@pytest.mark.parametrize("fact", [ADMITTED, PROMOTED])
+async def test_a_long_prompt_stands_once_in_the_fact_that_brought_its_input(store, build, fact):
+    text = codec.dump(messages.text_prompt(LONG))
+
+    def prompts(tx):
+        row = tx.inbox.get("msg_in")
+        return row.prompt, tx.inbox.prompt(row), tx.inbox.whole(row).prompt, tx.upkeep.inputs("ses_1")[0].prompt
+
+    def forgetful(tx):
+        tx.inbox.forget()
+        return prompts(tx)
+
+    def work(tx):
+        admit(tx, build, fact)
+        return prompts(tx), forgetful(tx)
+
+    found = ("", text, text, text)
+    assert await store.write(work) == (found, found)
+    assert await store.write(prompts) == found
+    assert await store.read(prompts) == found
+    assert await store.read(build.rows("SELECT prompt FROM session_input")) == [("",)]
+
+
+@pytest.mark.parametrize(
+    "fact",
+    [
+        None,
+        replace(ADMITTED, message_id="another"),
+        events.ContextUpdated(session_id="ses_1", message_id="msg_in", text=LONG),
+    ],
+)
+async def test_an_input_never_has_the_prompt_of_anything_but_its_fact_msg_8(store, build, fact):
+    await store.write(lambda tx: admit(tx, build, fact))
+    with pytest.raises(
+        errors.MessageUndecodable, match=r"msg_in of session ses_1 .* its fact 7 should hold the prompt"
+    ):
+        await store.read(lambda tx: tx.inbox.prompt(tx.inbox.get("msg_in")))
+    assert (await store.read(lambda tx: tx.inbox.whole(tx.inbox.get("msg_in")))).prompt == "", "which is no JSON"

@@ -340,11 +340,11 @@ HELD = [
 ]
 
 
-def told(tx, fact, at=7):
+def told(tx, fact, at=7, **more):
     """Put the fact into the log at that place."""
     kind = codec.session_registry().stored_type(fact)
     tx.events.put_sequence("ses_1", at, None)
-    tx.events.append(EventRow(f"evt_{at}", "ses_1", at, kind, 1, codec.dump(fact)))
+    tx.events.append(EventRow(f"evt_{at}", "ses_1", at, kind, 1, codec.dump(fact)), **more)
 
 
 @pytest.mark.parametrize(("part", "fact"), HELD)
@@ -402,3 +402,72 @@ async def test_short_bodies_and_parts_that_change_again_stand_in_their_rows(stor
     assert await store.read(build.rows("SELECT count(held_by) FROM session_part")) == [(0,)]
     (message,) = await store.read(lambda tx: tx.messages.page("ses_1", -1, 9))
     assert message.parts == (short, HELD[2][0])
+
+
+# -- prompts that stand in the log -------------------------------------------------------------------------------------------
+
+PROMPT = messages.text_prompt(LONG)
+USER = messages.User("msg_u", 9, messages.MessageTime(1), PROMPT, "steer")
+ASKED = {"session_id": "ses_1", "message_id": "msg_u", "kind": "user", "prompt": PROMPT, "delivery": "steer"}
+ADMITTED = events.PromptAdmitted(**ASKED, request_execution=True)
+PROMOTED = events.PromptPromoted(**ASKED, time_created=1)
+
+
+def user(tx, build, *, admitted=True, promoted=PROMOTED):
+    """A user message whose promotion stands at 9, admitted at 7 or never."""
+    build.session(tx)
+    if admitted:
+        told(tx, ADMITTED)
+    tx.messages.insert("ses_1", USER)
+    if promoted:
+        told(tx, promoted, 9, **({"admitted": 7} if admitted else {}))
+
+
+@pytest.mark.parametrize("admitted", [True, False])
+async def test_a_long_prompt_is_read_from_the_fact_that_promoted_it_and_the_one_it_leaves_it_to(store, build, admitted):
+    def work(tx):
+        user(tx, build, admitted=admitted)
+        return [tx.messages.get("msg_u"), *tx.messages.page("ses_1", -1, 9)]
+
+    assert await store.write(work) == [USER, USER]
+    assert await store.read(lambda tx: tx.messages.get("msg_u")) == USER
+    assert await store.read(lambda tx: tx.messages.page("ses_1", -1, 9)) == [USER]
+    assert await store.read(lambda tx: tx.messages.page("ses_1", -1, 9, before=99)) == [USER]
+    text = "(SELECT count(*) FROM event WHERE instr(data, 'é')), (SELECT data FROM session_message)"
+    assert await store.read(build.rows(f"SELECT {text}")) == [(1, '{"time":{},"delivery":"steer"}')]
+
+
+async def test_pages_mix_long_prompts_with_short_ones_and_answers(store, build):
+    short = messages.User("msg_s", 10, messages.MessageTime(1), messages.text_prompt('"prompt":' * 9), "queue")
+
+    def work(tx):
+        user(tx, build)
+        tx.messages.insert("ses_1", short)
+        tx.messages.insert("ses_1", build.assistant(seq=11))
+
+    await store.write(work)
+    assert await store.read(lambda tx: tx.messages.page("ses_1", -1, 9)) == [USER, short, build.assistant(seq=11)]
+
+
+@pytest.mark.parametrize(
+    ("admitted", "promoted"),
+    [
+        (True, None),
+        (False, None),
+        (False, replace(PROMOTED, message_id="another")),
+        (False, events.ContextUpdated(session_id="ses_1", message_id="msg_u", text=LONG)),
+    ],
+)
+async def test_a_prompt_is_never_read_from_anything_but_its_fact_msg_8(store, build, admitted, promoted):
+    await store.write(lambda tx: user(tx, build, admitted=admitted, promoted=promoted))
+    for ask in (lambda tx: tx.messages.get("msg_u"), lambda tx: tx.messages.page("ses_1", -1, 9)):
+        with pytest.raises(errors.MessageUndecodable, match=r"msg_u of session ses_1 .* its fact 9 "):
+            await store.read(ask)
+
+
+async def test_a_prompt_whose_admission_is_lost_is_no_empty_prompt_msg_8(store, build):
+    await store.write(lambda tx: user(tx, build))
+    await store.write(build.sql("DROP TRIGGER event_is_append_only_delete"))
+    await store.write(build.sql("DELETE FROM event WHERE seq = 7"))
+    with pytest.raises(errors.MessageUndecodable, match=r"msg_u of session ses_1 .* its fact 9 "):
+        await store.read(lambda tx: tx.messages.page("ses_1", -1, 9))

@@ -47,7 +47,7 @@ async def examine(database: Path, session_id: str) -> Remains:
     def work(tx: port.Tx) -> Remains:
         return Remains(
             tx.claims.of_session(session_id),
-            tuple(tx.inbox.pending(session_id)),
+            tuple(map(tx.inbox.whole, tx.inbox.pending(session_id))),
             tuple(tx.messages.page(session_id, -1, 1000)),
             tx.events.sequence(session_id)[0],
         )

@@ -230,6 +230,16 @@ SELECT id, :session_id, type, seq, time_created, data FROM session_message
 WHERE session = (SELECT number FROM session WHERE id = :session_id)
 AND seq > :after AND seq < :before ORDER BY seq DESC LIMIT :limit;
 
+-- name: message_prompts(session_id, first, last)
+-- Of the users of a page of messages those that leave their prompt to the fact of their seq, with that.
+SELECT message.id, kind.name, fact.data, fact.earlier, said.data, said.created
+FROM session_message AS message
+LEFT JOIN event AS fact ON fact.aggregate = message.session AND fact.seq = message.seq
+LEFT JOIN event_type AS kind ON kind.number = fact.type
+LEFT JOIN event AS said ON said.aggregate = fact.aggregate AND said.seq = fact.earlier
+WHERE message.session = (SELECT number FROM session WHERE id = :session_id) AND message.seq BETWEEN :first AND :last
+AND message.type = 'user' AND instr(message.data, '"prompt":') = 0;
+
 -- name: part_put(message_id, ordinal, kind, part_id, open, data, held_by)!
 -- A part, new or changed.
 INSERT INTO session_part (message, ordinal, kind, part_id, open, data, held_by)
@@ -285,6 +295,15 @@ SELECT id, (SELECT whose.id FROM session AS whose WHERE whose.number = session),
        delivery, admitted_delivery, time_created, admitted_seq, promoted_seq, wake_pending,
        execution_requests, retries, retried_by, outcome, error, settled_seq, usage
 FROM session_input WHERE id = :id;
+
+-- name: input_fact(id)^
+-- The fact that admitted an input, which holds its prompt where that is long.
+SELECT kind.name, fact.data, fact.earlier, said.data, said.created
+FROM session_input AS input
+LEFT JOIN event AS fact ON fact.aggregate = input.session AND fact.seq = input.admitted_seq
+LEFT JOIN event_type AS kind ON kind.number = fact.type
+LEFT JOIN event AS said ON said.aggregate = fact.aggregate AND said.seq = fact.earlier
+WHERE input.id = :id;
 
 -- name: input_retried_by(retry_id)^
 -- The prompt that a retry input runs again.

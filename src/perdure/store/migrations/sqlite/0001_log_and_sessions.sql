@@ -98,7 +98,8 @@ CREATE INDEX session_parked ON session (id) WHERE parked = 1;
 CREATE INDEX session_deleting ON session (id) WHERE deleting = 1;
 
 -- number: by which the parts of a message name it; AUTOINCREMENT, so that parts that were lost never become another message's.
--- data begins with the message's time, but for that of its creation, and leaves out what else stands in columns.
+-- data begins with the message's time, but for that of its creation, and leaves out what else stands in columns; a user's leaves a
+-- long prompt to the session's fact of its seq.
 CREATE TABLE session_message (
     number       INTEGER PRIMARY KEY AUTOINCREMENT,
     id           TEXT NOT NULL UNIQUE,
@@ -128,6 +129,7 @@ CREATE TABLE session_part (
 CREATE INDEX session_part_by_id ON session_part (message, kind, part_id, ordinal);
 CREATE INDEX session_part_open ON session_part (message, ordinal) WHERE open = 1;
 
+-- prompt: empty where it is long and stands in the session's fact at admitted_seq.
 CREATE TABLE session_input (
     id                 TEXT PRIMARY KEY,
     session            INTEGER NOT NULL REFERENCES session (number) ON DELETE CASCADE,
