@@ -266,6 +266,25 @@ def test_an_overflow_whose_summary_fails_ends_step_and_turn_cmp_2(rig):
     assert len(rig.facts(events.StepFailed)) == 1
 
 
+def test_nothing_of_an_overflow_stays_in_the_way_of_a_larger_model_cmp_2(rig):
+    small = Conversation([Fail(ModelErrorKind.AUTH)], answers=[[Text("Hi")], OVERFLOW])
+    large = ScriptedModel([[Text("It fits")]], name="large")
+    rig.play(small.model, agents=[Agent("main", model=small.model), Agent("large", model=large)])
+
+    async def script(app, session):
+        for number in range(2):
+            await session.prompt(LONG, id=f"p{number}")
+            receipt = await rig.settled(app, session, f"p{number}")
+        assert receipt.outcome == "failed"
+        await session.update(events.Changes(), agent="large")
+        await session.prompt("And now?", id="p2")
+        return await rig.settled(app, session, "p2")
+
+    assert rig.live(script).outcome == "succeeded"
+    assert len(small.summarised) == len(rig.facts(events.CompactionStarted)) == 1
+    assert len(large.requests[0].messages) == 4
+
+
 @pytest.mark.parametrize("delivery", ["steer", "queue"])
 @pytest.mark.parametrize("how", ["auto", "manual"])
 def test_a_prompt_admitted_meanwhile_is_answered_once_and_stays_verbatim_cmp_2(rig, delivery, how):

@@ -183,8 +183,11 @@ def test_of_two_migrators_the_second_finds_the_work_done_db_1(first, tmp_path):
     second.close()
 
 
+CROWD = 8
+
+
 @pytest.mark.crash
-async def test_two_processes_that_open_a_new_file_at_once_both_succeed_db_1(tmp_path, processes, build):
+async def test_processes_that_open_a_new_file_at_once_all_succeed_db_1(tmp_path, processes, build):
     code = (
         "print('ready', flush=True)\n"
         "sys.stdin.readline()\n"
@@ -194,17 +197,17 @@ async def test_two_processes_that_open_a_new_file_at_once_both_succeed_db_1(tmp_
         "    await store.close()\n"
         "asyncio.run(main())\n"
     )
-    both = [processes.start(code, f"evt_{number}") for number in range(2)]
-    for one in both:
+    crowd = [processes.start(code, f"evt_{number}") for number in range(CROWD)]
+    for one in crowd:
         assert one.stdout.readline() == "ready\n"
-    for one in both:
+    for one in crowd:
         one.stdin.write("go\n")
         one.stdin.flush()
-    for one in both:
+    for one in crowd:
         one.communicate()
-    assert [one.returncode for one in both] == [0, 0]
+    assert [one.returncode for one in crowd] == [0] * CROWD
     store = await SqliteStore.open(tmp_path / "log.db")
-    assert sorted(await store.read(build.ids)) == ["evt_0", "evt_1"]
+    assert sorted(await store.read(build.ids)) == sorted(f"evt_{number}" for number in range(CROWD))
     await store.close()
 
 

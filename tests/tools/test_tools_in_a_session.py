@@ -11,6 +11,7 @@ import sys
 import threading
 from collections import Counter
 
+import apsw
 import pytest
 
 from perdure import Agent, Perdure, Tool, ToolContext, errors, local_toolset, tool
@@ -117,6 +118,28 @@ async def test_an_output_past_the_limit_is_in_the_content_table_and_the_model_se
         assert len(result.text) < 51_000
         assert result.text.startswith("first ")
         assert digest in result.text
+
+
+async def test_a_megabyte_of_output_is_stored_once_and_never_copied(database):
+    whole = "".join(f"{number:07d} " for number in range(131_072))
+
+    @tool(effect="read")
+    def long():
+        return whole
+
+    def size():
+        with contextlib.closing(apsw.Connection(database)) as file:
+            return file.pragma("page_count") * file.pragma("page_size")
+
+    replies = [*one_call("long"), *[[scripted.Text("And on.")]] * 5]
+    async with running(database, replies, [long]) as (_, session, _):
+        small = size()
+        await session.wait((await session.prompt("go")).id)
+        after = size()
+        assert len(whole) < after - small < 1.5 * len(whole)
+        for _ in range(5):
+            await session.wait((await session.prompt("go on")).id)
+    assert size() - after < 100_000, "no later step or close adds a copy"
 
 
 # -- interrupts and stops ----------------------------------------------------------------------------------------------------
