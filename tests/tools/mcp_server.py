@@ -1,13 +1,16 @@
 """A small MCP server for the tests: every kind of effect, content and failure.
 
-`mcp_server.py LEDGER` speaks stdio; `mcp_server.py LEDGER PORT` serves streamable HTTP and prints the port it has. Each
-call of a tool that changes something leaves a line in the ledger: what happened, as the world outside sees it.
+`mcp_server.py LEDGER` speaks stdio; `mcp_server.py LEDGER PORT` serves streamable HTTP and prints the port it has;
+`mcp_server.py LEDGER deaf` speaks stdio and ends at no word, but when it is killed. Each call of a tool that changes
+something leaves a line in the ledger: what happened, as the world outside sees it.
 """
 
 import base64
 import os
+import signal
 import socket
 import sys
+import threading
 from pathlib import Path
 
 import anyio
@@ -94,7 +97,11 @@ def serve(port: int) -> None:
     anyio.run(lambda: uvicorn.Server(config).serve(sockets=[listening]))
 
 
-if len(sys.argv) > 2:
+if "deaf" in sys.argv:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    server.run("stdio")
+    threading.Event().wait()
+elif len(sys.argv) > 2:
     serve(int(sys.argv[2]))
 else:
     server.run("stdio")

@@ -188,6 +188,17 @@ async def test_stopping_ends_a_server_that_is_a_process_of_ours_and_bears_our_ma
     assert marks[0].startswith(f"{OWNER}#")
 
 
+async def test_a_server_that_will_not_end_is_killed_when_the_time_of_who_stops_it_is_over_ex_9(tmp_path, pids):
+    toolset = mcp([sys.executable, SERVER, str(tmp_path / "ledger"), "deaf"])
+    deaf = Opened(toolset, await toolset.start(OWNER), [], tmp_path / "ledger", None)
+    pid = await deaf.server_pid()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await toolset.stop()
+    assert not pids.runs(pid)
+    await toolset.stop()
+
+
 async def test_effects_and_prefix_may_be_said_by_whoever_uses_the_server(tmp_path):
     command = [sys.executable, SERVER, str(tmp_path / "ledger")]
     toolset = mcp(command, prefix="my_", effects={"look": "write"})

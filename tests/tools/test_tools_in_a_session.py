@@ -14,7 +14,7 @@ from collections import Counter
 import apsw
 import pytest
 
-from perdure import Agent, Perdure, Tool, ToolContext, errors, local_toolset, tool
+from perdure import Agent, Perdure, Tool, ToolContext, config, errors, local_toolset, tool
 from perdure.core import events, messages, request
 from perdure.models import scripted
 from perdure.runner import tools
@@ -308,3 +308,33 @@ async def test_two_tools_of_one_name_are_refused_whichever_toolset_they_come_fro
     with pytest.raises(errors.ConfigError, match="two tools named same"):
         await app.__aenter__()
     assert first.done[-1] == second.done[-1] == "stop"
+
+
+class Slow(Recorded):
+    """A toolset that stops once so many others want to as well, or never; it tells whether it was cancelled."""
+
+    def __init__(self, name, together):
+        super().__init__(name)
+        self.together = together
+
+    async def stop(self):
+        try:
+            await self.together.wait()
+        except asyncio.CancelledError:
+            self.done.append("cancelled")
+            raise
+        self.done.append("stop")
+
+
+async def test_toolsets_stop_side_by_side_and_one_that_never_does_holds_up_nobody_for_long_ex_9(database, caplog):
+    together = asyncio.Barrier(3)
+    slow, hung = [Slow(name, together) for name in ("one", "two", "three")], Slow("four", asyncio.Event())
+    settings = config.settings(database_url=database, grace_seconds=0)
+    agent = Agent("a", scripted.ScriptedModel([]), toolsets=[hung, *slow])
+    async with asyncio.timeout(20), Perdure([agent], settings=settings) as app:
+        pass
+    assert [one.done[1:] for one in slow] == [["stop"]] * 3
+    assert hung.done[1:] == ["cancelled"]
+    assert "left a toolset that does not stop" in caplog.text
+    with pytest.raises(errors.StoreUnusable):
+        await app.sessions.list()

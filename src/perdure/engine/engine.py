@@ -31,6 +31,9 @@ from perdure.session import admission, claims, context, deletion, history, inter
 from perdure.store import sqlite
 from perdure.tools import function, processes
 
+LAST_S = 0.5
+"""How long toolsets have to stop where turns have used up the grace period."""
+
 _logger = logging.getLogger("perdure.engine")
 
 
@@ -165,6 +168,11 @@ class Engine:
         """It is about to stop: the grace period counts from here, whatever else has to end before."""
         self._leaving = self.world.clock.suspend_ms()
 
+    def _grace_left(self) -> float:
+        """How many seconds of the grace period are left."""
+        gone = 0 if self._leaving is None else self.world.clock.suspend_ms() - self._leaving
+        return max(self.settings.grace_seconds - gone / 1000, 0)
+
     async def stop(self) -> None:
         """Let running steps finish within the grace period, leave the rest to whoever comes next, close everything."""
         if not self._opened:
@@ -177,14 +185,15 @@ class Engine:
                 await self._sweeping
             self._sweeping = None
         self.claims.stopping = True
-        gone = 0 if self._leaving is None else self.world.clock.suspend_ms() - self._leaving
+        if self._leaving is None:
+            self.leave()
         if self._starting:  # none of them ends with a stop that is given up
             await asyncio.wait(self._starting)
-        await self.coordinator.close(max(self.settings.grace_seconds - gone / 1000, 0))
+        await self.coordinator.close(self._grace_left())
         for held in self.parts.handed.values():  # no drain began with these
             with contextlib.suppress(errors.ClaimLost, errors.StoreError):
                 await self.claims.expire(held)
-        await self._toolsets.stop()
+        await self._toolsets.stop(self._grace_left() + LAST_S)
         self.claims.close()
         self.log.close()
         await self.models.close()

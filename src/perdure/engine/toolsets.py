@@ -16,6 +16,9 @@ from perdure import agent as agents
 from perdure.runner import turn
 from perdure.tools import function
 
+STOP_S, LAST_S = 10.0, 0.25
+"""How long (seconds) all of them may take to stop, and to clean up once that is over and they are cancelled."""
+
 _logger = logging.getLogger("perdure.engine")
 
 
@@ -47,11 +50,21 @@ class Toolsets:
         own = {tool.name: ready.toolbox[tool.name] for tool in ready.agent.tools}
         return dataclasses.replace(ready, toolbox={**own, **{tool.name: function.Bound(tool) for tool in found}})
 
-    async def stop(self) -> None:
-        """Close what is open; one that fails to close does not keep the others open."""
-        for one in self._all:
-            if self._tools.pop(id(one), None) is not None:
-                try:
-                    await one.stop()
-                except Exception:
-                    _logger.exception("toolset failed to stop")
+    async def stop(self, within_s: float = STOP_S) -> None:
+        """Close what is open, side by side; one that fails to close, or does not in time, keeps no other open."""
+        stopping = [asyncio.create_task(_stop(one)) for one in self._all if self._tools.pop(id(one), None) is not None]
+        if not stopping:
+            return
+        _, late = await asyncio.wait(stopping, timeout=within_s)
+        if late:
+            _logger.warning("left a toolset that does not stop", extra={"count": len(late)})
+            for one in late:
+                one.cancel()
+            await asyncio.wait(late, timeout=LAST_S)
+
+
+async def _stop(toolset: agents.Toolset) -> None:
+    try:
+        await toolset.stop()
+    except Exception:
+        _logger.exception("toolset failed to stop")

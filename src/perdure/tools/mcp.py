@@ -37,7 +37,8 @@ except ImportError as missing:
 
 HTTP = httpx2.Timeout(30.0, read=300.0)  # a server may keep an answer open for long
 START_S = 60.0
-STOP_S = 10.0
+STOP_S, LAST_S = 10.0, 1.0
+"""How long (seconds) a server may take to end, and its connection once the server was killed."""
 IDEMPOTENCY_KEY = "perdure/idempotency-key"
 
 
@@ -168,7 +169,12 @@ class _Place:
         headers: dict[str, str],
     ) -> None:
         self.url, self.command, self.env, self.cwd, self.headers = url, command, env, cwd, headers
-        self.owner_id = ""
+        self.owner_id = self._mark = ""
+
+    def kill(self) -> None:
+        """End a server that is a process of ours, and what it started."""
+        if self._mark:
+            processes.end_all(self._mark.__eq__)
 
     @contextlib.asynccontextmanager
     async def transport(self, ended: asyncio.Event) -> AsyncGenerator[tuple[Any, Any], None]:
@@ -178,7 +184,7 @@ class _Place:
                 http = await stack.enter_async_context(httpx2.AsyncClient(headers=self.headers, timeout=HTTP))
                 inner: Any = streamable_http_client(self.url, http_client=http)
             else:
-                mark = processes.mark(self.owner_id)
+                self._mark = mark = processes.mark(self.owner_id)
                 stack.callback(processes.end_all, mark.__eq__)
                 env = {**self.env, processes.MARK: mark}
                 inner = stdio_client(
@@ -193,7 +199,7 @@ class _Connection:
 
     def __init__(self, place: _Place) -> None:
         self.opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
-        self._ended = asyncio.Event()
+        self._ended, self._place = asyncio.Event(), place
         self._task = asyncio.create_task(self._hold(place))
 
     @property
@@ -206,13 +212,17 @@ class _Connection:
         self._ended.set()
 
     async def close(self) -> None:
-        """End it, and a process that serves it; one that does not end in time is cancelled."""
+        """End it, and a process that serves it; one that does not end in time, ours or that of who waits here, is killed."""
         self._ended.set()
         if not self.opened.done():
             self._task.cancel()
-        await asyncio.wait({self._task}, timeout=STOP_S)
-        self._task.cancel()
-        await asyncio.wait({self._task}, timeout=STOP_S)
+        try:
+            await asyncio.wait({self._task}, timeout=STOP_S)
+        finally:
+            if not self._task.done():
+                self._task.cancel()
+                self._place.kill()
+        await asyncio.wait({self._task}, timeout=LAST_S)
 
     async def _hold(self, place: _Place) -> None:
         try:
