@@ -312,6 +312,31 @@ def test_every_error_of_the_tree_comes_back_as_its_class_with_what_it_carries():
         assert type(problems.from_document({"type": kind.type, "detail": "x"})) is kind
 
 
+async def test_a_server_that_sends_a_client_elsewhere_does_not_get_its_token_there_sec_1():
+    asked = []
+
+    async def elsewhere(reader, writer):
+        asked.append(await reader.readline())
+        writer.close()
+
+    async def here(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        place = f"http://127.0.0.1:{other.sockets[0].getsockname()[1]}/v1/sessions"
+        writer.write(f"HTTP/1.1 307 See\r\nLocation: {place}\r\nContent-Length: 0\r\n\r\n".encode())
+        await writer.drain()
+        writer.close()
+
+    async with (
+        await asyncio.start_server(elsewhere, "127.0.0.1", 0) as other,
+        await asyncio.start_server(here, "127.0.0.1", 0) as server,
+    ):
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        with pytest.raises(errors.PerdureError):
+            async with Client(url, token="secret", patience=0.1) as client:
+                await client.sessions.list()
+    assert asked == []
+
+
 @pytest.mark.parametrize("body", [b"<html>Bad gateway</html>", b"", b"[1]", b'{"status": 502}', b"\xff"])
 def test_an_answer_that_is_no_problem_document_is_no_server_of_ours(body):
     assert type(problems.error_of(502, body)) is ServerUnreachable

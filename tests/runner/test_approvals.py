@@ -155,6 +155,20 @@ def test_exactly_the_approved_call_runs_once_with_no_model_call_in_between_apr_2
     assert len({one.execution_id for one in rig.facts(events.ExecutionStarted, events.ExecutionResumed)}) == 1
 
 
+@pytest.mark.parametrize("step", [1, 2, 5])
+def test_a_pause_in_any_step_goes_on_in_a_new_process_apr_1(rig, till, step):
+    rig.play([*[[Call("look", {})]] * (step - 1), [pay()], HI], tools=[look, till.tool])
+    park(rig)
+
+    async def again(app, session):
+        await session.decide("c1", "approve")
+        return await rig.settled(app, session)
+
+    assert rig.live(again).outcome == "succeeded"
+    assert till.paid == [7]
+    assert len(rig.model.requests) == step + 1
+
+
 def test_the_resumed_turn_is_unknown_and_its_claim_names_the_assistant_apr_1(rig):
     gate, claims = Gate(), []
     till = Till()
