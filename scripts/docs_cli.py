@@ -24,10 +24,16 @@ ROW = re.compile(r"^  (-[^:]+|[A-Z_]+): ?(.*)$")
 
 def told(module: str, name: str) -> str:
     """The help of a command, each entry on one line."""
+    command = importlib.import_module(module).command
     app = cyclopts.App(
-        name=f"perdure {name}", help_format="plaintext", help_formatter="plain", help_flags=[], version_flags=[]
+        name=f"perdure {name}",
+        usage=f"Usage: {main.usage_of(name, command)}",
+        help_format="plaintext",
+        help_formatter="plain",
+        help_flags=[],
+        version_flags=[],
     )
-    app.default(importlib.import_module(module).command)
+    app.default(command)
     out = io.StringIO()
     app.help_print([], console=Console(file=out, width=10_000, no_color=True, highlight=False))
     return out.getvalue()

@@ -337,6 +337,27 @@ def test_every_commands_help_has_an_example_or_explains_its_arguments(here, name
         assert said.count(f"perdure {name}") > 1, "an example"
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("serve", "serve [OPTIONS] [APP]"),
+        ("tail", "tail [OPTIONS] SESSION"),
+        ("deny", "deny [OPTIONS] SESSION [CALL]"),
+        ("recoveries", "recoveries [OPTIONS] [ACTION] [EXECUTION]"),
+        ("rebuild", "rebuild [OPTIONS] [SESSIONS...]"),
+        ("import", "import [OPTIONS] FILE"),
+    ],
+)
+def test_the_first_line_of_a_commands_help_names_its_arguments(here, name, words):
+    assert only(here(name, "--help")).splitlines()[0] == f"Usage: perdure {words}"
+
+
+@pytest.mark.parametrize("name", [name for name, _, _ in main.COMMANDS])
+def test_no_commands_help_calls_an_option_a_command_or_says_a_thing_twice(here, name):
+    said = only(here(name, "--help"))
+    assert not [word for word in ("Commands", "Parameters", "[default: False]", "[env var", "[ARGS") if word in said]
+
+
 @pytest.mark.parametrize("kind", ["bash", "zsh", "fish"])
 def test_completion_knows_every_command(here, kind):
     said = only(here("completion", kind))

@@ -53,7 +53,7 @@ class Where:
 
     """
 
-    url: Annotated[Word, Parameter(env_var="PERDURE_URL")] = None
+    url: Annotated[Word, Parameter(env_var="PERDURE_URL", show_env_var=False)] = None
     token: Word = None
     database: Word = None
 
@@ -83,7 +83,7 @@ class Runner:
 
     """
 
-    url: Annotated[Word, Parameter(env_var="PERDURE_URL")] = None
+    url: Annotated[Word, Parameter(env_var="PERDURE_URL", show_env_var=False)] = None
     token: Word = None
     database: Word = None
     app: Word = None

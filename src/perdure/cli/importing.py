@@ -25,12 +25,15 @@ def command(
     database: upkeep.Database = None,
     json: upkeep.Json = False,
 ) -> int:
-    """Replay exported events. The same file twice changes nothing; each session comes whole or not at all.
+    """Replay exported events. The same file twice changes nothing.
 
-    Images, files and long tool results come with the sessions that refer to them, held against their hashes.
+    Images, files and long tool results come with the sessions that refer to
+    them, held against their hashes. Each session comes whole or not at all; the
+    first line that does not fit ends the import, and the sessions before it stay.
+    A session that grew is held: nothing runs it until it is resumed or gets a
+    prompt.
 
-    A session that grew is held: nothing runs it until it is resumed or gets a prompt. The first line that does not fit
-    ends the import; the sessions before it stay imported. Exits 0 if the whole file is in, 1 if a line was refused.
+    Exits 0 if the whole file is in, 1 if a line was refused.
 
     Parameters
     ----------

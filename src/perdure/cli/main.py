@@ -13,7 +13,7 @@ import importlib
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from perdure import errors
 from perdure.version import VERSION
@@ -41,6 +41,7 @@ COMMANDS = (
     ("doctor", "perdure.cli.doctor", "Find what is wrong with a database; mend a copy."),
 )
 DONE, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130
+OPTIONS = "Options"
 
 
 def main() -> None:
@@ -93,19 +94,36 @@ def _guarded(module: str, name: str, arguments: Sequence[str]) -> int:
 def _call(module: str, name: str, arguments: Sequence[str]) -> int:
     import cyclopts  # so that asking for the version does not pay for it
 
+    command = importlib.import_module(module).command
     app = cyclopts.App(
         name=f"perdure {name}",
         version=VERSION,
+        usage=f"Usage: {usage_of(name, command)}",
         help_format="plaintext",
+        group_commands=OPTIONS,
+        group_parameters=OPTIONS,
         result_action="return_value",
         suppress_keyboard_interrupt=False,
     )
-    app.default(importlib.import_module(module).command)
+    app.default(command)
     try:
         result = app(arguments, exit_on_error=False, print_error=False)
     except cyclopts.CycloptsError as error:
         return complain(" ".join(str(error).split()), f"See 'perdure {name} --help'.", MISUSED)
     return result if isinstance(result, int) else DONE
+
+
+def usage_of(name: str, command: Callable[..., object]) -> str:
+    """How a command is called: its options, then its arguments in order, in brackets where they may be left out."""
+    import inspect  # which costs as much as everything else that the version needs
+
+    words = ["perdure", name, "[OPTIONS]"]
+    for one in inspect.signature(command).parameters.values():
+        if one.kind is one.VAR_POSITIONAL:
+            words.append(f"[{one.name.upper()}...]")
+        elif one.kind is one.POSITIONAL_ONLY:
+            words.append(one.name.upper() if one.default is one.empty else f"[{one.name.upper()}]")
+    return " ".join(words)
 
 
 def _remedy(error: errors.PerdureError, name: str) -> str:

@@ -17,7 +17,7 @@ from perdure.maintenance import opening, rebuild
 
 def command(
     *sessions: str,
-    all: Annotated[bool, Parameter(negative=())] = False,
+    all: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
     database: upkeep.Database = None,
     json: upkeep.Json = False,
 ) -> int:
@@ -28,7 +28,7 @@ def command(
     Parameters
     ----------
     sessions
-        Which ones.
+        Their ids; or say --all.
     all
         Every session there is.
     database

@@ -72,8 +72,7 @@ async def command(
     id
         Id of the prompt, by which the same call may be made again.
     timeout
-        Seconds to wait; then exit with 6. The prompt stays: a server goes on with its turn, else whoever next opens the
-        database does, such as the same call with --session and --id.
+        Seconds to wait, then exit with 6. The prompt stays: the same call with --session and --id waits for it again.
     yes
         Approve every call that waits for a person.
     quiet

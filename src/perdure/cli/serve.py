@@ -39,8 +39,7 @@ class Options:
     database
         SQLite file (PERDURE_DATABASE_URL, ./perdure.db).
     token
-        Bearer token (PERDURE_TOKEN, which other people of this machine cannot see); else one is generated into
-        $XDG_STATE_HOME/perdure/token (~/.local/state/perdure/token).
+        Bearer token (PERDURE_TOKEN, which the list of processes does not show); else one is made and kept in a file.
     model
         Model of the agent 'default' where no app is named, as PROVIDER:NAME (PERDURE_MODEL).
     workspace
@@ -67,8 +66,8 @@ class Options:
     mcp: Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)] = ()
     log_level: str | None = None
     log_format: str | None = None
-    access_log: Annotated[bool, Parameter(negative=())] = False
-    json: Annotated[bool, Parameter(negative=())] = False
+    access_log: Annotated[bool, Parameter(negative=(), show_default=False)] = False
+    json: Annotated[bool, Parameter(negative=(), show_default=False)] = False
 
 
 def command(

@@ -17,7 +17,7 @@ async def command(
     /,
     *,
     last: Annotated[int | None, Parameter(show_default=False, validator=validators.Number(gte=0))] = None,
-    attempts: Annotated[bool, Parameter(negative=())] = False,
+    attempts: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
     json: connect.Json = False,
     where: Annotated[connect.Where, Parameter(name="*")] = connect.HERE,
 ) -> int:

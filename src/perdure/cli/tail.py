@@ -37,9 +37,9 @@ async def command(
     session
         Its id.
     after
-        Begin after this seq.
+        Begin after this seq; -1 is before the first.
     follow
-        Go on with what comes.
+        Go on with what comes; --no-follow leaves at the end there is.
     live
         Live text too, which has no seq and may repeat after a reconnect.
     json

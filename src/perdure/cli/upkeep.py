@@ -20,7 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from perdure import config
 
-Json = Annotated[bool, Parameter(name="--json", negative=())]
+Json = Annotated[bool, Parameter(name="--json", negative=(), show_default=False)]
 Database = Annotated[str | None, Parameter(show_default=False)]
 Advance = Callable[[int, int], None]
 """`advance(done, total)`."""

@@ -29,7 +29,7 @@ INTERRUPTED = 130
 
 def command(
     *,
-    json: Annotated[bool, Parameter(negative=())] = False,
+    json: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
     keep: Annotated[Path | None, Parameter(show_default=False)] = None,
 ) -> int:
     """Kill a server at five moments and show what is left: nothing lost, nothing twice.
