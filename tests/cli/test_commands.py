@@ -372,3 +372,13 @@ def test_an_interrupted_command_says_nothing(here, monkeypatch):
 
 def interrupted(_):
     raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("command", ["prompt s hi", "interrupt s", "approve s"])
+def test_an_empty_file_is_no_database_and_stays_empty(here, tmp_path, command):
+    file = tmp_path / "empty.db"
+    file.touch()
+    done = here(*command.split(), "--database", str(file))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "There is no database" in done.stderr
+    assert file.stat().st_size == 0

@@ -374,3 +374,15 @@ def test_usage_stands_in_a_row_without_what_is_0_and_comes_back_whole(usage, tex
     held = columns.dump_usage(usage)
     assert text is None or held == text
     assert held is None if usage is None else codec.load(held, messages.Usage) == usage
+
+
+def test_a_fact_with_a_base_class_is_an_error_at_import_log_11():
+    class Base:
+        thread: str
+
+    class Noted(Base):
+        text: str = ""
+
+    for declare in (events.durable("test.noted", aggregate="thread"), events.ephemeral("test.noted")):
+        with pytest.raises(TypeError, match="Noted has a base class"):
+            declare(Noted)

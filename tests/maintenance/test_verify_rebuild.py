@@ -211,3 +211,18 @@ async def test_a_database_that_is_not_there_is_not_made(tmp_path):
         async with opening.log(tmp_path / "none.db"):
             pass
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_events_that_no_sequence_row_leads_to_are_found_also_where_one_session_is_asked_for(database, kit):
+    """A second run of events that name s1, beside its proper log."""
+    columns = "seq, type, created, data, metadata, proof, earlier"
+    stray = f"INSERT INTO event (aggregate, {columns}) SELECT 99, {columns} FROM event WHERE aggregate = 1 AND seq < 3"
+    kit.damage(database, *kit.ALLOW, stray)
+    async with opening.log(database) as log:
+        alone = [one async for one in verify.verify(log, "s1")]
+        whole = [one async for one in verify.verify(log)]
+        assert [one.problems async for one in verify.verify(log, "s2")] == [()]
+    assert [one.events for one in alone] == [3, len(list(kit.story("s1")))]
+    assert alone[0].problems
+    assert not alone[1].problems
+    assert [one for one in whole if one.aggregate_id == "s1"] == alone

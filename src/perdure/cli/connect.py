@@ -302,8 +302,9 @@ def token_for(url: str, settings: config.Settings) -> str | None:
 
 
 def _engine(where: Where | Runner, settings: config.Settings, *, read_only: bool) -> embedded.Perdure:
-    if isinstance(where, Where) and not settings.database_path.exists():
-        why = f"There is no database {settings.database_path}: give --url of a server, or --database of a file"
+    path = settings.database_path
+    if isinstance(where, Where) and (not path.exists() or (path.is_file() and not path.stat().st_size)):
+        why = f"There is no database {path}: give --url of a server, or --database of a file"
         raise errors.ConfigError(why)
     apps: Any = importlib.import_module(APPS)
     if isinstance(where, Where):

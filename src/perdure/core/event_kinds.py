@@ -51,7 +51,12 @@ def ephemeral(event_type: str) -> Callable[[type[T]], type[T]]:
 
 
 def _named(cls: type[Any]) -> Any:
-    """The class as one of values, made by naming their fields."""
+    """The class as one of values, made by naming their fields. Raises `TypeError` for one with a base, whose fields it would
+    lose.
+    """
+    if cls.__bases__ != (object,):
+        msg = f"{cls.__name__} has a base class; a fact or signal declares all of its fields itself"
+        raise TypeError(msg)
     body = {name: one for name, one in cls.__dict__.items() if name not in {"__dict__", "__weakref__"}}
     kind: Any = type(value.Value)
     return kind(cls.__name__, (value.Value,), body, kw_only=True)

@@ -42,17 +42,17 @@ class Checked:
 
 async def verify(log: Log, only: str | None = None) -> AsyncGenerator[Checked]:
     """Look at every aggregate, or at one. Raises `SessionNotFound` for one that is not there."""
-    if only is not None and await log.last_seq(only) >= 0:  # to find strays is to look at every event
-        yield await log.store.read(lambda tx: check(tx, log.registry, only))
-        return
     stray = await log.store.read(strays)
-    if only is not None and only not in stray:
+    logged = only is not None and await log.last_seq(only) >= 0
+    if only is not None and not logged and only not in stray:
         msg = f"Session {only} does not exist"
         raise errors.SessionNotFound(msg)
-    for aggregate_id in stray if only is None else [only]:
-        number = stray[aggregate_id]
-        yield await log.store.read(lambda tx, one=aggregate_id, number=number: check(tx, log.registry, one, number))
+    for aggregate_id, number in stray.items():
+        if only in {None, aggregate_id}:
+            yield await log.store.read(lambda tx, one=aggregate_id, number=number: check(tx, log.registry, one, number))
     if only is not None:
+        if logged:
+            yield await log.store.read(lambda tx: check(tx, log.registry, only))
         return
     after = ""
     while page := await log.store.read(lambda tx, after=after: tx.events.aggregates(after, PAGE)):

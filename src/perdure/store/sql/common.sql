@@ -638,9 +638,17 @@ DELETE FROM content WHERE hash = :hash AND NOT EXISTS (SELECT 1 FROM content_use
 SELECT count(*), coalesce(sum(seq + 1), 0) FROM event_sequence;
 
 -- name: upkeep_unnumbered(limit)
--- The numbers of aggregates with events and no sequence row, each with what its first event says.
-SELECT aggregate, min(seq), data FROM event
-WHERE aggregate NOT IN (SELECT aggregate FROM event_sequence) GROUP BY aggregate ORDER BY aggregate LIMIT :limit;
+-- The numbers of aggregates with events and no sequence row, each with what its first event says: from number to number by
+-- the index, and not from event to event.
+WITH RECURSIVE there (aggregate) AS (
+    SELECT min(aggregate) FROM event
+    UNION ALL
+    SELECT (SELECT min(event.aggregate) FROM event WHERE event.aggregate > there.aggregate)
+    FROM there WHERE there.aggregate IS NOT NULL
+)
+SELECT event.aggregate, min(event.seq), event.data FROM there JOIN event ON event.aggregate = there.aggregate
+WHERE there.aggregate NOT IN (SELECT aggregate FROM event_sequence)
+GROUP BY event.aggregate ORDER BY event.aggregate LIMIT :limit;
 
 -- name: upkeep_unnumbered_page(aggregate, aggregate_id, after, limit)
 -- Events of such an aggregate after a sequence number, under the name it goes by.
