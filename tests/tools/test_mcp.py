@@ -195,7 +195,7 @@ async def test_a_server_that_will_not_end_is_killed_when_the_time_of_who_stops_i
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
             await toolset.stop()
-    assert not pids.runs(pid)
+    assert pids.gone(pid)
     await toolset.stop()
 
 
