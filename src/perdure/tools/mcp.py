@@ -171,10 +171,11 @@ class _Place:
         self.url, self.command, self.env, self.cwd, self.headers = url, command, env, cwd, headers
         self.owner_id = self._mark = ""
 
-    def kill(self) -> None:
-        """End a server that is a process of ours, and what it started."""
+    def kill(self) -> bool:
+        """End a server that is a process of ours, and what it started; whether it is one."""
         if self._mark:
             processes.end_all(self._mark.__eq__)
+        return bool(self._mark)
 
     @contextlib.asynccontextmanager
     async def transport(self, ended: asyncio.Event) -> AsyncGenerator[tuple[Any, Any], None]:
@@ -220,9 +221,14 @@ class _Connection:
             await asyncio.wait({self._task}, timeout=STOP_S)
         finally:
             if not self._task.done():
-                self._task.cancel()
-                self._place.kill()
+                self._force()
         await asyncio.wait({self._task}, timeout=LAST_S)
+        self._task.cancel()
+
+    def _force(self) -> None:
+        """What waits for a process of ours goes on once that is dead, and cleans up behind it; cancelled, it would not."""
+        if not self._place.kill():
+            self._task.cancel()
 
     async def _hold(self, place: _Place) -> None:
         try:
