@@ -303,7 +303,8 @@ def token_for(url: str, settings: config.Settings) -> str | None:
 
 def _engine(where: Where | Runner, settings: config.Settings, *, read_only: bool) -> embedded.Perdure:
     path = settings.database_path
-    if isinstance(where, Where) and (not path.exists() or (path.is_file() and not path.stat().st_size)):
+    would_fill = not read_only and path.is_file() and not path.stat().st_size
+    if isinstance(where, Where) and (would_fill or not path.exists()):
         why = f"There is no database {path}: give --url of a server, or --database of a file"
         raise errors.ConfigError(why)
     apps: Any = importlib.import_module(APPS)
