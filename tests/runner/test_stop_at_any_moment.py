@@ -9,6 +9,15 @@ from perdure.core import events, messages
 from perdure.models.scripted import Call, Delay, Text
 
 
+async def stopped(rig, app, session, acknowledged):
+    """Interrupt, see that the next prompt runs, and tell what became of the first."""
+    await session.interrupt()
+    acknowledged.append("started too late")
+    await session.prompt("Something else", id="else")
+    assert (await session.wait("else")).outcome == "succeeded"
+    return await rig.settled(app, session, "pay")
+
+
 @pytest.mark.parametrize("disk_ms", [0, 3], ids=["a quick disk", "a slow disk"])
 @pytest.mark.parametrize("after_ms", range(51))
 def test_after_the_acknowledgement_no_call_starts_and_the_next_prompt_runs_ex_8_run_3(rig, after_ms, disk_ms):
@@ -32,11 +41,7 @@ def test_after_the_acknowledgement_no_call_starts_and_the_next_prompt_runs_ex_8_
     async def script(app, session):
         await session.prompt("Pay", id="pay")
         await app.engine.world.clock.sleep_ms(after_ms)
-        await session.interrupt()
-        acknowledged.append("started too late")
-        await session.prompt("Something else", id="else")
-        assert (await session.wait("else")).outcome == "succeeded"
-        return await rig.settled(app, session, "pay")
+        return await stopped(rig, app, session, acknowledged)
 
     assert rig.live(script).outcome in {"interrupted", "succeeded"}
     assert late == []
@@ -65,11 +70,7 @@ def test_after_the_acknowledgement_no_approved_call_starts_either_ex_8_apr_2(rig
         await rig.quiet(app)
         await session.decide("c1", "approve")
         await app.engine.world.clock.sleep_ms(after_ms)
-        await session.interrupt()
-        acknowledged.append("started too late")
-        await session.prompt("Something else", id="else")
-        assert (await session.wait("else")).outcome == "succeeded"
-        return await rig.settled(app, session, "pay")
+        return await stopped(rig, app, session, acknowledged)
 
     assert rig.live(script).outcome == "interrupted"
     assert late == []

@@ -147,6 +147,16 @@ async def test_a_file_that_went_away_does_not_come_back_empty(tmp_path, disk, bu
     await store.close()
 
 
+async def put_back(store, path, moved, build):
+    """Once the file is back, what is written goes into it, behind what was there."""
+    moved.rename(path)
+    assert await store.write(build.append("evt_2")) == 1
+    await store.close()
+    again = await SqliteStore.open(path)
+    assert await again.read(build.ids) == ["evt_1", "evt_2"]
+    await again.close()
+
+
 @pytest.mark.parametrize("seam", ["thread", "inline"])
 @pytest.mark.parametrize("other", [None, "copy", "foreign"])
 async def test_nothing_is_written_where_another_file_or_none_took_the_place_and_all_goes_on_once_it_is_back_db_1(
@@ -169,12 +179,7 @@ async def test_nothing_is_written_where_another_file_or_none_took_the_place_and_
         assert "taken away" in str(outcomes[0])
     with pytest.raises(errors.StoreUnusable):  # nor does a reader that opens now read another file
         await store.read(build.ids)
-    (tmp_path / "moved.db").rename(path)
-    assert await store.write(build.append("evt_2")) == 1
-    await store.close()
-    again = await SqliteStore.open(path)
-    assert await again.read(build.ids) == ["evt_1", "evt_2"]
-    await again.close()
+    await put_back(store, path, tmp_path / "moved.db", build)
 
 
 async def test_a_failing_disk_is_no_way_into_a_file_that_took_the_place_db_1(tmp_path, disk, build):
@@ -189,12 +194,7 @@ async def test_a_failing_disk_is_no_way_into_a_file_that_took_the_place_db_1(tmp
         await store.write(lambda tx: [build.append(f"evt_{n}", data="x" * 9_000)(tx) for n in range(3_000)])
     assert fault.hits
     disk.clear()
-    (tmp_path / "moved.db").rename(path)
-    assert await store.write(build.append("evt_2")) == 1
-    await store.close()
-    again = await SqliteStore.open(path)
-    assert await again.read(build.ids) == ["evt_1", "evt_2"]
-    await again.close()
+    await put_back(store, path, tmp_path / "moved.db", build)
 
 
 async def test_a_new_file_is_its_owners_alone(tmp_path, build):

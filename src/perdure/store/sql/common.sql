@@ -752,7 +752,8 @@ VALUES ((SELECT number FROM session_message WHERE id = :message_id), :ordinal, :
 INSERT INTO session_input (id, session, kind, prompt, delivery, admitted_delivery, time_created, admitted_seq, promoted_seq,
                            wake_pending, execution_requests, retries, retried_by, outcome, error, settled_seq, usage)
 VALUES (:id, (SELECT number FROM session WHERE id = :session_id), :kind, :prompt, :delivery, :admitted_delivery,
-        :time_created, :admitted_seq, :promoted_seq, :wake_pending, :execution_requests, :retries, :retried_by, :outcome, :error, :settled_seq, :usage);
+        :time_created, :admitted_seq, :promoted_seq, :wake_pending, :execution_requests, :retries, :retried_by, :outcome, :error,
+        :settled_seq, :usage);
 
 -- name: upkeep_put_approvals(session_id, message_id, call_id, execution_id, time_created, deadline, decision, by, note)*!
 -- Approvals as the log says they are.
