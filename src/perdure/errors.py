@@ -8,20 +8,9 @@ Perdure decides by message text; whoever catches, catches a class.
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import ClassVar
 
-
-class Fault(StrEnum):
-    """Whose fault an error is, so that a reader knows whom to wake."""
-
-    CALLER = "caller"
-    CONFLICT = "conflict"
-    CLAIM = "claim"
-    MODEL = "model"
-    LOG = "log"
-    ENVIRONMENT = "environment"
-    BUG = "bug"
+from perdure.faults import Fault, ModelErrorKind
 
 
 class PerdureError(Exception):
@@ -285,6 +274,31 @@ class MessageUndecodable(Undecodable):
         self.session_id, self.message_id = session_id, message_id
 
 
+class SessionUndecodable(Undecodable):
+    """The stored row of a session cannot be decoded."""
+
+    type = "session-undecodable"
+    remedy = "Run 'perdure rebuild SESSION', which makes the row again from the session's log; it may be deleted, too."
+
+    def __init__(self, session_id: str, why: str) -> None:
+        """Name the session and the decoder's complaint."""
+        super().__init__(f"Session {session_id} cannot be decoded: {why}")
+        self.session_id = session_id
+
+
+class EventUndecodable(Undecodable):
+    """A stored event cannot be decoded."""
+
+    type = "event-undecodable"
+    remedy = "Run 'perdure doctor' on the database; what comes after the event can be read from behind its place."
+
+    def __init__(self, session_id: str, seq: int, position: int, why: str) -> None:
+        """Name the place: in the log of its session, and among the events of all, 0 where that is not known."""
+        where = f"sequence {seq}, position {position}" if position else f"sequence {seq}"
+        super().__init__(f"The event of session {session_id} at {where} cannot be decoded: {why}")
+        self.session_id, self.seq, self.position = session_id, seq, position
+
+
 class SubscriberOverflow(PerdureError):
     """This subscriber read too slowly and was dropped."""
 
@@ -346,22 +360,6 @@ class SchemaTooNew(StoreUnusable):
 
 
 # -- the model -----------------------------------------------------------------------------------------------------------
-
-
-class ModelErrorKind(StrEnum):
-    """What went wrong at the provider; `runner/retry.py` decides which kinds are tried again."""
-
-    RATE_LIMIT = "rate_limit"
-    OVERLOADED = "overloaded"
-    SERVER = "server"
-    TRANSPORT = "transport"
-    INCOMPLETE = "incomplete_stream"
-    TIMEOUT = "timeout"
-    AUTH = "auth"
-    INVALID_REQUEST = "invalid_request"
-    CONTEXT_OVERFLOW = "context_overflow"
-    CONTENT_FILTER = "content_filter"
-    UNKNOWN = "unknown"
 
 
 class ModelError(PerdureError):

@@ -8,6 +8,7 @@ import json
 import signal
 import sys
 
+import apsw
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
@@ -155,6 +156,20 @@ def test_sessions_show_and_tail_say_what_there_is_to_people_and_to_programs(ask)
     assert "execution.ended" in last
     assert len(last.splitlines()) == 1
     assert only(ask("interrupt", "s1")) == "there was nothing to interrupt\n"
+
+
+def test_a_damaged_session_is_named_beside_the_others_and_a_rebuild_mends_it_msg_8(ask, tmp_path):
+    for name in ("s1", "s2"):
+        only(ask("run", "hi", *MODEL, "--session", name))
+    apsw.Connection(str(tmp_path / "perdure.db")).execute("UPDATE session SET policy = '{' WHERE id = 's1'")
+    done = ask("sessions")
+    assert [line.split()[0] for line in only(done).splitlines()[1:]] == ["s2"]
+    assert done.stderr.startswith("Session s1 cannot be decoded: ")
+    assert done.stderr.endswith("mend it: perdure rebuild s1\n")
+    assert [one["id"] for one in json.loads(only(ask("sessions", "--json")))["damaged"]] == ["s1"]
+    only(ask("verify"), 1)
+    only(ask("rebuild", "s1"))
+    assert [line.split()[0] for line in only(ask("sessions")).splitlines()[1:]] == ["s2", "s1"]
 
 
 def test_what_a_prompt_and_each_request_used_is_told_to_people_and_to_programs_run_7_run_8(ask):

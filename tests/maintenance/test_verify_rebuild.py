@@ -66,6 +66,10 @@ ROW_DAMAGE = [
     ("UPDATE session SET title = 'x' WHERE id = 's1'", "session: title is 'x'"),
     ("UPDATE session SET cost = cost + 1 WHERE id = 's1'", "session: usage"),
     ("DELETE FROM session WHERE id = 's1'", "session: missing"),
+    ("UPDATE session SET policy = '{' WHERE id = 's1'", "Session s1 cannot be decoded"),
+    ("UPDATE session SET metadata = '[]' WHERE id = 's1'", "Session s1 cannot be decoded"),
+    ("UPDATE session SET turn_usage = 'x' WHERE id = 's1'", "Session s1 cannot be decoded"),
+    ("UPDATE session_input SET error = 'x' WHERE id = 's1_msg_1'", "s1_msg_1 of session s1 cannot be decoded"),
     ("UPDATE session SET number = 99 WHERE id = 's1'", "session: number is 99, the log says 1"),
     (
         (
@@ -150,9 +154,11 @@ async def test_a_rebuild_keeps_what_no_log_knows_msg_1(database, store, log, kit
     assert before.recoveries[0].recovery_error == "gave up"
     assert before.drafts
     rows = kit.dump(database)
-    await rebuild.rebuild(log, "s1")
-    assert await store.read(lambda tx: tx.upkeep.keep("s1")) == before
-    assert kit.dump(database) == rows
+    for damage in ("title = title", "policy = '{'"):
+        kit.damage(database, f"UPDATE session SET {damage} WHERE id = 's1'")
+        await rebuild.rebuild(log, "s1")
+        assert await store.read(lambda tx: tx.upkeep.keep("s1")) == before
+        assert kit.dump(database) == rows
 
 
 async def test_a_rebuild_is_refused_under_a_live_claim_and_changes_nothing_msg_1(database, store, log, kit):

@@ -188,11 +188,22 @@ class Session(Protocol):
     ) -> AsyncGenerator[events.Event, None]: ...
 
 
+class Damaged(Protocol):
+    """A session that cannot be decoded."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def why(self) -> str: ...
+
+
 class Page(Protocol):
     """Some sessions."""
 
     @property
     def data(self) -> Sequence[Info]: ...
+    @property
+    def damaged(self) -> Sequence[Damaged]: ...
     @property
     def next(self) -> Any: ...
 

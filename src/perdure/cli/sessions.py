@@ -18,7 +18,7 @@ async def command(
     json: connect.Json = False,
     where: Annotated[connect.Where, Parameter(name="*")] = connect.HERE,
 ) -> int:
-    """List sessions, newest first.
+    """List sessions, newest first. Those whose rows are damaged are named on standard error.
 
     Example: perdure sessions --limit 5
 
@@ -29,33 +29,40 @@ async def command(
     limit
         How many at most.
     json
-        Print one line of JSON: {"data": […], "more": true or false}.
+        Print one line of JSON: {"data": […], "damaged": [{"id", "why"}, …], "more": true or false}.
     where
         Where they are.
 
     """
     async with connect.connect(where, read_only=True) as app:
-        found, more = await _listed(app, limit)
+        found, damaged, more = await _listed(app, limit)
         told = [await _told(app, one) for one in found]
     if json:
-        render.say(render.as_json({"data": told, "more": more}))
+        named = [{"id": one.id, "why": one.why} for one in damaged]
+        render.say(render.as_json({"data": told, "damaged": named, "more": more}))
         return 0
-    _table(told)
+    if told or not damaged:
+        _table(told)
+    for one in damaged:
+        words = f"{one.why}; mend it: perdure rebuild {one.id}"
+        render.console(stderr=True).print(words, soft_wrap=True)
     if more:
         render.console(stderr=True).print(f"There are more: --limit {limit * 2}", style="dim")
     return 0
 
 
-async def _listed(app: connect.App, limit: int) -> tuple[list[connect.Info], bool]:
+async def _listed(app: connect.App, limit: int) -> tuple[list[connect.Info], list[connect.Damaged], bool]:
     found: list[connect.Info] = []
+    damaged: list[connect.Damaged] = []
     before: Any = None
-    while len(found) < limit:
-        page = await app.sessions.list(limit=min(AT_ONCE, limit - len(found)), before=before)
+    while (left := limit - len(found) - len(damaged)) > 0:
+        page = await app.sessions.list(limit=min(AT_ONCE, left), before=before)
         found += page.data
+        damaged += page.damaged
         before = page.next
         if before is None:
             break
-    return found, before is not None
+    return found, damaged, before is not None
 
 
 async def _told(app: connect.App, one: connect.Info) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
@@ -90,10 +90,11 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some sessions, newest first, and where the next page starts."""
+    """Some sessions, newest first, where the next page starts, and those of the page that cannot be decoded."""
 
     data: list[wire.SessionInfo]
     next: str | None
+    damaged: list[wire.Damaged] = field(default_factory=list[wire.Damaged])
 
 
 class Sessions:
@@ -132,13 +133,14 @@ class Sessions:
     async def get(self, session_id: str) -> Session:
         """A session by id. Raises `SessionNotFound`, `SessionGone`."""
         session = Session(self._transport, ids.check_shape("Session id", session_id))
-        await session.info()
+        await session.status()  # which reads even where the rest of a session does not
         return session
 
     async def list(self, *, limit: int = 50, before: str | None = None) -> Page:
         """Sessions, newest first; `before` is the `next` of the page before."""
         page = await self._transport.get("/v1/sessions", wire.SessionPage, limit=limit, cursor=before)
-        return Page([one.info() for one in page.data], page.next)
+        damaged = [wire.Damaged(one.id, one.detail) for one in page.damaged]
+        return Page([one.info() for one in page.data], page.next, damaged)
 
 
 class Recoveries:

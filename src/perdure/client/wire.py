@@ -136,11 +136,19 @@ class SessionView(msgspec.Struct):
         )
 
 
+class DamagedView(msgspec.Struct):
+    """A session that cannot be decoded, as it is sent."""
+
+    id: str
+    detail: str
+
+
 class SessionPage(msgspec.Struct):
     """Some sessions and the cursor of the next page."""
 
     data: list[SessionView]
     next: str | None = None
+    damaged: list[DamagedView] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +167,14 @@ class SessionInfo:
     time_updated: int
     usage: messages.Usage
     status: answers.Status
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """A session that cannot be decoded, and why."""
+
+    id: str
+    why: str
 
 
 @dataclass(frozen=True, slots=True)

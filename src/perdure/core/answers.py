@@ -29,12 +29,13 @@ Cause = Literal[
     "decision",
     "resume",
     "source",
+    "damaged",
     "imported",
 ]
 """Running: it waits for an `owner`, reads its `context`, is about to take its `next_step`, waits for the `model`, a `tool` or
 a `compaction`, settles an `interrupt`. Retrying: the `provider` failed. Recovering: the next `attempt`, the `owner_gone`, or a
-`recovery_failed`. Waiting for a person: an `approval`, the `decision` about a recovery, or to `resume` inputs. Blocked: a
-`source` of the context. Held: it was `imported`.
+`recovery_failed`. Waiting for a person: an `approval`, the `decision` about a recovery, or to `resume` inputs. Blocked: by a
+`source` of the context, or by rows that are `damaged`. Held: it was `imported`.
 """
 
 

@@ -281,7 +281,10 @@ class Engine:
 
         From the request on nothing is admitted; should this process die meanwhile, a sweep finishes.
         """
-        await self.log.transact(lambda unit: deletion.request(unit, session_id))
+        try:
+            await self.log.transact(lambda unit: deletion.request(unit, session_id))
+        except errors.Undecodable:
+            await self.log.transact(lambda unit: deletion.request_damaged(unit, session_id))
         if self.claims.executing(session_id):  # a drain that has not begun finds the mark
             self.coordinator.interrupt(session_id)
         deadline = self.world.clock.suspend_ms() + int(self.settings.grace_seconds * 1000)

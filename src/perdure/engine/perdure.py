@@ -10,7 +10,7 @@ import asyncio
 import copy
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
@@ -27,7 +27,7 @@ from perdure.models import port as models
 from perdure.session import admission, approvals, attempts, fork, sessions, status
 from perdure.store.approvals import ApprovalRow
 from perdure.store.inbox import InputRow
-from perdure.store.sessions import SessionRow
+from perdure.store.sessions import Damaged, SessionRow
 
 SETTLING = (events.ExecutionEnded, events.PromptWithdrawn, events.ExecutionInterruptRequested)
 
@@ -92,10 +92,11 @@ class Perdure:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some sessions, newest first, and where the next page starts."""
+    """Some sessions, newest first, where the next page starts, and those of the page that cannot be decoded."""
 
     data: list[SessionRow]
     next: tuple[int, str] | None
+    damaged: list[Damaged] = field(default_factory=list[Damaged])
 
 
 class Sessions:
@@ -147,7 +148,7 @@ class Sessions:
     async def get(self, session_id: str) -> Session:
         """A session by id. Raises `InvalidId`, `SessionNotFound`, `SessionGone`."""
         ids.check_shape("Session id", session_id)
-        await self._engine.store.read(lambda tx: sessions.get(tx, session_id))
+        await self._engine.store.read(lambda tx: sessions.flags(tx, session_id))
         return Session(self._engine, session_id)
 
     async def list(self, *, limit: int = 50, before: tuple[int, str] | None = None) -> Page:
@@ -157,7 +158,11 @@ class Sessions:
         found = await self._engine.store.read(lambda tx: tx.sessions.page(start, limit + 1))
         more = len(found) > limit
         found = found[:limit]
-        return Page(found, (found[-1].time_created, found[-1].id) if more else None)
+        return Page(
+            [one for one in found if isinstance(one, SessionRow)],
+            (found[-1].time_created, found[-1].id) if more else None,
+            [one for one in found if isinstance(one, Damaged)],
+        )
 
 
 class Session:

@@ -165,17 +165,36 @@ class Log:
     # -- reading -----------------------------------------------------------------------------------------------------------
 
     def recorded(self, row: rows.EventRow) -> events.Recorded[Any]:
-        """A stored row as an event, upcast to the latest version."""
-        payload = self.registry.upcast(self.registry.decode(row.type, row.data))
-        metadata = codec.load_object(row.metadata)
+        """A stored row as an event, upcast to the latest version. Raises `EventUndecodable`."""
+        try:
+            payload = self.registry.upcast(self.registry.decode(row.type, row.data))
+            metadata = codec.load_object(row.metadata)
+        except (errors.Undecodable, errors.InvalidDurableEvent) as error:
+            raise errors.EventUndecodable(row.aggregate_id, row.seq, row.position, str(error)) from error
         return events.Recorded(row.id, row.aggregate_id, row.seq, row.created, payload, metadata, row.position)
+
+    def readable(self, found: Sequence[rows.EventRow]) -> list[events.Recorded[Any]]:
+        """A page of stored rows as events, up to the first that cannot be decoded; where that comes first, this raises
+        `EventUndecodable`: what stands before it is hidden by none.
+        """
+        read: list[events.Recorded[Any]] = []
+        for row in found:
+            try:
+                read.append(self.recorded(row))
+            except errors.EventUndecodable:
+                if not read:
+                    raise
+                break
+        return read
 
     async def last_seq(self, aggregate_id: str) -> int:
         """The aggregate's last seq, -1 for an empty log."""
         return (await self.store.read(lambda tx: tx.events.sequence(aggregate_id)))[0]
 
-    async def read(self, aggregate_id: str, after: int = -1, limit: int = PAGE) -> list[events.Recorded[Any]]:
-        """Up to `limit` facts after seq `after`. Raises `CursorBeyondEnd`."""
+    async def read(
+        self, aggregate_id: str, after: int = -1, limit: int = PAGE, *, partly: bool = False
+    ) -> list[events.Recorded[Any]]:
+        """Up to `limit` facts after seq `after`; `partly` as `readable`. Raises `CursorBeyondEnd`, `EventUndecodable`."""
 
         def work(tx: port.Tx) -> tuple[list[rows.EventRow], int]:
             found = tx.events.page(aggregate_id, after, limit)
@@ -184,7 +203,7 @@ class Log:
         found, last = await self.store.read(work)
         if after > last:
             raise errors.CursorBeyondEnd(after, last)
-        return [self.recorded(row) for row in found]
+        return self.readable(found) if partly else [self.recorded(row) for row in found]
 
     async def follow(
         self, aggregate_id: str, after: int = -1, *, signals: bool = False, begun: bool = False, page: int = PAGE

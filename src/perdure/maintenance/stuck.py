@@ -42,6 +42,8 @@ def _explain(tx: port.Tx, session_id: str, now: int, budget: int) -> Stuck | Non
         return None
     seen = status.status_of(tx, session_id, now, budget=budget)
     why = seen.reason or seen.status
+    if seen.cause == "damaged":
+        return Stuck(session_id, seen.status, why, f"perdure rebuild {session_id}")
     if claim and claim.recovery_error:
         return Stuck(session_id, seen.status, why, f"mend what it names, or: perdure recoveries dismiss {claim.id}")
     if claim:

@@ -107,7 +107,7 @@ class Walk:
         return self._tx.upkeep.unnumbered_page(self._aggregate_id, self._number, after, PAGE)
 
     def _has_rows(self) -> bool:
-        return self._tx.sessions.get(self._aggregate_id) is not None
+        return self._tx.sessions.flags(self._aggregate_id) is not None
 
     def _event(self, row: EventRow) -> Iterator[tuple[str, str]]:
         self.count += 1

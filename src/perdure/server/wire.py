@@ -146,11 +146,28 @@ class SessionView:
 
 
 @dataclass(frozen=True, slots=True)
+class DamagedView:
+    """A session that cannot be decoded, why, and what to do about it."""
+
+    id: str
+    detail: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
 class SessionPage:
-    """Some sessions, newest first; `next` where there are more."""
+    """Some sessions, newest first; `next` where there are more, `damaged` those of the page that cannot be decoded."""
 
     data: tuple[SessionView, ...]
     next: str | None = None
+    damaged: tuple[DamagedView, ...] | None = None
+
+
+def session_page(listed: statuses.Listed, following: str | None) -> SessionPage:
+    """A page of stored sessions."""
+    remedy = errors.SessionUndecodable.remedy
+    damaged = tuple(DamagedView(one.id, one.why, remedy) for one in listed.damaged)
+    return SessionPage(tuple(session(row, status) for row, status in listed.data), following, damaged or None)
 
 
 def session(row: Any, status: statuses.Status) -> SessionView:
@@ -215,15 +232,17 @@ class RecoveriesView:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalView:
-    """A call that needs approval, and exactly what would run; without a `decision` while it waits."""
+    """A call that needs approval, and exactly what would run; without a `decision` while it waits, and in a list without
+    `name` and `input` where the stored call cannot be read.
+    """
 
     session_id: str
     message_id: str
     call_id: str
     execution_id: str
     time_created: int
-    name: str
-    input: dict[str, Any]
+    name: str | None = None
+    input: dict[str, Any] | None = None
     deadline: int | None = None
     decision: messages.Decision | None = None
     by: str | None = None

@@ -19,16 +19,23 @@ from perdure.store.approvals import ApprovalRow
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """An approval and the call it is about."""
+    """An approval and the call it is about; neither name nor input where the stored call cannot be read."""
 
     row: ApprovalRow
-    name: str
-    input: messages.JsonObject
+    name: str | None = None
+    input: messages.JsonObject | None = None
 
 
 def listed(tx: port.Tx) -> list[Asked]:
-    """Everything that waits for a decision, the oldest first."""
-    return [asked(tx, row) for row in tx.approvals.list()]
+    """Everything that waits for a decision, the oldest first; a call that cannot be read hides no other (MSG-8)."""
+    return [_as_far(tx, row) for row in tx.approvals.list()]
+
+
+def _as_far(tx: port.Tx, row: ApprovalRow) -> Asked:
+    try:
+        return asked(tx, row)
+    except (errors.Undecodable, errors.ApprovalNotFound):
+        return Asked(row)
 
 
 def asked(tx: port.Tx, row: ApprovalRow) -> Asked:

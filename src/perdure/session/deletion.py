@@ -17,10 +17,21 @@ def request(unit: Unit, session_id: str) -> None:
     """Refuse everything new and interrupt what runs. Raises `SessionNotFound`, `SessionGone` where it is gone already."""
     tx = unit.tx
     tx.claims.of_session(session_id)
-    if sessions.get(tx, session_id).deleting:
+    if sessions.flags(tx, session_id).deleting:
         return
     tx.sessions.set_deleting(session_id)
     interruption.request(unit, session_id, "deleted")
+
+
+def request_damaged(unit: Unit, session_id: str) -> None:
+    """The same where rows of the session cannot be decoded, so that no fact can be projected any more (MSG-8): whoever
+    executes it finds the mark alone.
+    """
+    claim = unit.tx.claims.of_session(session_id)
+    sessions.flags(unit.tx, session_id)
+    unit.tx.sessions.set_deleting(session_id)
+    if claim:
+        unit.tx.claims.mark_interrupted(session_id)
 
 
 def settled(tx: port.Tx, session_id: str, now: int) -> bool:
@@ -31,7 +42,7 @@ def settled(tx: port.Tx, session_id: str, now: int) -> bool:
 
 def finish(unit: Unit, session_id: str) -> bool:
     """All rows go, the tombstone stays; False where somebody finished before. An owner still at work loses its claim."""
-    session = unit.tx.sessions.get(session_id)
+    session = unit.tx.sessions.flags(session_id)
     if session is None or not session.deleting:
         return False
     unit.append(events.SessionDeleted(session_id=session_id))

@@ -7,6 +7,7 @@ choose the id, so that creating can be retried safely: the same settings give th
 from __future__ import annotations
 
 import dataclasses
+from typing import NoReturn
 
 from perdure import errors
 from perdure.core import codec, events
@@ -43,10 +44,18 @@ def create(unit: Unit, wanted: events.SessionCreated) -> sessions.SessionRow:
 
 
 def get(tx: port.Tx, session_id: str) -> sessions.SessionRow:
-    """One session. Raises `SessionNotFound`, `SessionGone`."""
-    session = tx.sessions.get(session_id)
-    if session:
-        return session
+    """One session. Raises `SessionNotFound`, `SessionGone`, `SessionUndecodable`."""
+    return tx.sessions.get(session_id) or _absent(tx, session_id)
+
+
+def flags(tx: port.Tx, session_id: str) -> sessions.Flags:
+    """What is operational of one session, whether or not the rest of its row can be decoded. Raises as `get` for one that is
+    not there.
+    """
+    return tx.sessions.flags(session_id) or _absent(tx, session_id)
+
+
+def _absent(tx: port.Tx, session_id: str) -> NoReturn:
     if tx.sessions.tombstone(session_id) is not None:
         msg = f"Session {session_id} is deleted"
         raise errors.SessionGone(msg)

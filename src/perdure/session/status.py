@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import get_args
 
+from perdure import errors
 from perdure.core import messages
 from perdure.core.answers import State, Status
 from perdure.session import exhaustion, sessions
@@ -23,10 +24,11 @@ SCAN = 2000
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """Sessions with their status, newest first, and where the next page starts."""
+    """Sessions with their status, newest first, where the next page starts, and those of the page that cannot be decoded."""
 
     data: tuple[tuple[rows.SessionRow, Status], ...]
     next: tuple[int, str] | None
+    damaged: tuple[rows.Damaged, ...] = ()
 
 
 def page(
@@ -43,19 +45,23 @@ def page(
     `blocked` are the sources this process could not read, by session.
     """
     found: list[tuple[rows.SessionRow, Status]] = []
+    damaged: list[rows.Damaged] = []
+    sources: Mapping[str, str] = blocked or {}
     looked, more = 0, True
-    while more and looked < SCAN and len(found) < limit:
+    while more and looked < SCAN and len(found) + len(damaged) < limit:
         several = tx.sessions.page(before, limit + 1)
         for row in several[:limit]:
             before = (row.time_created, row.id)
             looked += 1
-            status = blocked_by(status_of(tx, row.id, now, budget=budget), (blocked or {}).get(row.id))
-            if wanted is None or status.status == wanted:
-                found.append((row, status))
-            if len(found) == limit:
+            if isinstance(row, rows.Damaged):
+                damaged += [row] if wanted in {None, "blocked"} else []
+            else:
+                status = blocked_by(status_of(tx, row.id, now, budget=budget), sources.get(row.id))
+                found += [(row, status)] if wanted in {None, status.status} else []
+            if len(found) + len(damaged) == limit:
                 break
         more = bool(several) and before != (several[-1].time_created, several[-1].id)
-    return Listed(tuple(found), before if more else None)
+    return Listed(tuple(found), before if more else None, tuple(damaged))
 
 
 def tally(
@@ -74,10 +80,18 @@ def tally(
 
 
 def status_of(tx: port.Tx, session_id: str, now: int, *, budget: int = 3) -> Status:
-    """The status by rows alone; `budget` is how many crashes a turn may survive where its session's policy says nothing.
+    """The status by rows alone; `budget` is how many crashes a turn may survive where its session's policy says nothing. One
+    whose rows cannot be decoded is blocked by that (MSG-8).
 
     Raises `SessionNotFound`, `SessionGone`.
     """
+    try:
+        return _by_rows(tx, session_id, now, budget)
+    except errors.Undecodable as error:
+        return Status("blocked", str(error), cause="damaged")
+
+
+def _by_rows(tx: port.Tx, session_id: str, now: int, budget: int) -> Status:
     session = sessions.get(tx, session_id)
     if session.held:
         return Status("held", "imported: resume it or send a prompt", cause="imported")

@@ -45,11 +45,14 @@ class InputRow(Value):
 
 
 def input_row(row: Any) -> InputRow:
-    """A row of the table, decoded."""
+    """A row of the table, decoded. Raises `MessageUndecodable`."""
     held: list[Any] = [*row]
     held[9] = bool(row[9])
-    held[14] = codec.load(row[14], messages.Failure) if row[14] else None
-    held[16] = codec.load(row[16], messages.Usage) if row[16] else None
+    try:
+        held[14] = codec.load(row[14], messages.Failure) if row[14] else None
+        held[16] = codec.load(row[16], messages.Usage) if row[16] else None
+    except errors.Undecodable as error:
+        raise errors.MessageUndecodable(row[1], row[0], str(error)) from error
     return InputRow(*held)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from perdure import errors
 from perdure.core import codec, columns, events, messages
 from perdure.core.value import Value, replace
 from perdure.store.events import Events
@@ -40,7 +41,38 @@ class SessionRow(Value):
     wake_attempts: int
 
 
+class Flags(Value):
+    """What is operational of a session, and stands in columns that always read."""
+
+    held: bool
+    deleting: bool
+    wake_attempts: int
+
+
+class Damaged(Value):
+    """A session whose row cannot be decoded, and why."""
+
+    id: str
+    time_created: int
+    why: str
+
+
+def _listed(row: Any) -> SessionRow | Damaged:
+    """A row of a page, which hides no other (MSG-8)."""
+    try:
+        return _row(row)
+    except errors.SessionUndecodable as error:
+        return Damaged(row[0], row[8], str(error))
+
+
 def _row(row: Any) -> SessionRow:
+    try:
+        return _decoded(row)
+    except errors.Undecodable as error:
+        raise errors.SessionUndecodable(row[0], str(error)) from error
+
+
+def _decoded(row: Any) -> SessionRow:
     usage = messages.Usage(messages.Tokens(row[10], row[11], row[12], row[13], row[14]), *row[15:18])
     return SessionRow(
         id=row[0],
@@ -154,7 +186,7 @@ class Sessions:
         )
 
     def get(self, session_id: str) -> SessionRow | None:
-        """One session."""
+        """One session. Raises `SessionUndecodable`."""
         known = self._rows.get(session_id)
         if known is None and (row := self._q.session_get(self._c, id=session_id)):
             known = self._rows[session_id] = _row(row)
@@ -162,10 +194,18 @@ class Sessions:
                 self._long.add(session_id)
         return known
 
-    def page(self, before: tuple[int, str], limit: int) -> list[SessionRow]:
+    def flags(self, session_id: str) -> Flags | None:
+        """What is operational of one session, whether or not the rest can be decoded; None where there is none."""
+        self.flush()
+        row = self._q.session_flags(self._c, id=session_id)
+        return Flags(bool(row[0]), bool(row[1]), row[2]) if row else None
+
+    def page(self, before: tuple[int, str], limit: int) -> list[SessionRow | Damaged]:
         """Up to `limit` sessions older than (time_created, id), newest first."""
         self.flush()
-        return [_row(row) for row in self._q.session_page(self._c, time_created=before[0], id=before[1], limit=limit)]
+        return [
+            _listed(row) for row in self._q.session_page(self._c, time_created=before[0], id=before[1], limit=limit)
+        ]
 
     def count(self) -> int:
         """How many there are."""

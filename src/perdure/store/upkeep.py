@@ -21,7 +21,7 @@ from perdure.store.context import Context, DraftRow, EpochRow
 from perdure.store.events import EventRow, Events
 from perdure.store.inbox import Inbox, InputRow, input_row
 from perdure.store.recoveries import RecoveryRow, recovery_row
-from perdure.store.sessions import SessionRow, Sessions
+from perdure.store.sessions import Flags, Sessions
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Kept:
     bytes it refers to.
     """
 
-    session: SessionRow | None
+    session: Flags | None
     claim: ClaimRow | None
     recoveries: tuple[RecoveryRow, ...]
     epoch: EpochRow | None
@@ -99,7 +99,7 @@ class Upkeep:
     def keep(self, session_id: str) -> Kept:
         """What a rebuild must put back."""
         return Kept(
-            self._sessions.get(session_id),
+            self._sessions.flags(session_id),
             self._claims.of_session(session_id),
             tuple(self.recoveries(session_id)),
             self._context.epoch(session_id),

@@ -42,7 +42,7 @@ async def read_feed(
         raise errors.CursorBeyondEnd(start, last)
     if EventStream.media_type not in accept:
         rows = await log.store.read(lambda tx: tx.events.feed(start, limit))
-        return wire.feed_page([log.recorded(row) for row in rows], start, last)
+        return wire.feed_page(log.readable(rows), start, last)
     return _stream(here, "all", feeding.reader(here, start, follow=follow))
 
 
@@ -71,7 +71,8 @@ async def read_events(
     if last < 0:
         await session.info()  # deleted just now, and this says so
     if EventStream.media_type not in accept:
-        return wire.event_page(await log.read(session.id, start, limit), await log.last_seq(session.id))
+        found = await log.read(session.id, start, limit, partly=True)
+        return wire.event_page(found, await log.last_seq(session.id))
     if start > last:
         raise errors.CursorBeyondEnd(start, last)
     return _stream(here, "session", joining.reader(here, session.id, start, follow=follow))

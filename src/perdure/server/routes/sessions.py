@@ -36,10 +36,10 @@ async def list_sessions(
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
     cursor: str | None = None,
 ) -> Response:
-    """Sessions, newest first. With `status` a page may be short and still have a next."""
+    """Sessions, newest first. With `status` a page may be short and still have a next; what cannot be decoded is blocked."""
     listed = await _listed(here, cursor, limit, status)
     following = None if listed.next is None else cursors.write("sessions", *listed.next)
-    return wire.json(wire.SessionPage(tuple(wire.session(row, one) for row, one in listed.data), following))
+    return wire.json(wire.session_page(listed, following))
 
 
 @router.get("/{session_id}", response_model=wire.SessionView, responses=problems.declared(404, 410))  # noqa: FAST003, `Target` takes it

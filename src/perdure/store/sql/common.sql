@@ -117,6 +117,10 @@ SELECT id, agent, model, title, metadata, policy, archived, forked_from, time_cr
        turn_usage, execution_id, execution_purpose, parked, held, deleting, wake_attempts
 FROM session WHERE id = :id;
 
+-- name: session_flags(id)^
+-- What is operational of one session.
+SELECT held, deleting, wake_attempts FROM session WHERE id = :id;
+
 -- name: session_page(time_created, id, limit)
 -- Sessions, newest first, before a (time, id).
 SELECT id, agent, model, title, metadata, policy, archived, forked_from, time_created, time_updated,
