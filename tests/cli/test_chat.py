@@ -156,7 +156,7 @@ def test_a_conversation_streams_is_steered_interrupted_left_and_gone_on_with(she
         ),
         script.Rule(reply=(script.Text("Half of it"), script.Hang("never")), contains="for ever"),
     )
-    with Terminal(shell, "chat", "--session", "talk") as terminal:
+    with Terminal(shell, "chat", "--session", "talk", "--create") as terminal:
         terminal.until(LINE)
         terminal.type("hello\r")
         terminal.until("▸ hello")
@@ -227,7 +227,7 @@ def test_calls_that_wait_are_asked_about_in_line_and_run_or_are_refused_apr_1(sh
         script.Rule(reply=(call,), contains="refund", step=0),
         script.Rule(reply=(script.Text("As you say."),), contains="refund"),
     )
-    with Terminal(shell, "chat", "--session", "shop") as terminal:
+    with Terminal(shell, "chat", "--session", "shop", "--create") as terminal:
         terminal.until(LINE)
         terminal.type("refund one\r")
         terminal.until(r"allow refund\(order=7\)\? \[y/n\]")
@@ -256,7 +256,7 @@ def test_a_conversation_goes_on_when_its_server_is_killed_under_it_and_comes_bac
         script.Rule(reply=(script.Text("Before the kill."), script.Hang("never")), contains="story", times=1),
         script.Rule(reply=(script.Text("After the kill."),), contains="story"),
     )
-    with Terminal(shell, "chat", "--session", "s") as terminal:
+    with Terminal(shell, "chat", "--session", "s", "--create") as terminal:
         terminal.until(LINE)
         terminal.type("tell a story\r")
         terminal.until("Before the kill")
@@ -276,7 +276,7 @@ def test_a_conversation_goes_on_when_its_server_is_killed_under_it_and_comes_bac
 def test_an_embedded_conversation_is_left_whole_by_a_polite_signal_and_gone_on_with_ex_9(shell, provider):
     shell.environment |= {"OPENAI_BASE_URL": provider.fake.url, "PERDURE_GRACE_SECONDS": "0"}
     provider.script(script.Rule(reply=(script.Text("Half"), script.Hang("never")), times=1))
-    arguments = ("chat", "--model", "openai:fake", "--session", "s")
+    arguments = ("chat", "--model", "openai:fake", "--session", "s", "--create")
     with Terminal(shell, *arguments) as terminal:
         terminal.until(LINE)
         terminal.type("hi\r")
@@ -314,6 +314,7 @@ def test_without_a_terminal_ctrl_c_interrupts_the_turn_and_asks_nothing_more_ex_
         "openai:fake",
         "--session",
         "s",
+        "--create",
     ]
     with (
         (shell.directory / "lines").open() as lines,

@@ -57,11 +57,11 @@ def test_run_prints_the_answer_alone_on_stdout_and_progress_on_stderr(ask, provi
         script.Rule(reply=(script.Text("It says hello."),), contains="look"),
     )
     shell.write("a.txt", "hello")
-    done = ask("run", "look", *MODEL, "--workspace", ".", "--session", "s", "--id", "p")
+    done = ask("run", "look", *MODEL, "--workspace", ".", "--session", "s", "--create", "--id", "p")
     assert only(done) == "It says hello.\n"
     assert "session s  prompt p" in done.stderr
     assert 'read_file(path="a.txt")' in done.stderr
-    quiet = ask("run", "look", *MODEL, "--workspace", ".", "--session", "s", "--id", "p", "--quiet")
+    quiet = ask("run", "look", *MODEL, "--workspace", ".", "--session", "s", "--create", "--id", "p", "--quiet")
     assert (only(quiet), quiet.stderr) == ("It says hello.\n", ""), "asked twice, answered once"
     assert len(provider.fake.requests) == 2
 
@@ -92,14 +92,14 @@ def test_run_exits_1_where_the_model_fails_and_says_why(ask, provider):
 
 def test_run_exits_6_where_it_takes_too_long_and_the_turn_is_there_to_go_on_with(ask, provider):
     provider.script(script.Rule(reply=(script.Hang("never"),), times=1))
-    late = ask("run", "hi", *MODEL, "--session", "s", "--id", "p", "--timeout", "0.1")
+    late = ask("run", "hi", *MODEL, "--session", "s", "--create", "--id", "p", "--timeout", "0.1")
     assert only(late, 6) == ""
     [said] = [line for line in late.stderr.splitlines() if line.startswith("perdure: ")]
     assert "not done in 0.1 s; the prompt is stored" in said
     assert "--session s --id p" in said
     assert "perdure show s" in said
     assert "--session s --id p --model openai:fake" in said
-    assert only(ask("run", "hi", *MODEL, "--session", "s", "--id", "p")).startswith("Echo: ")
+    assert only(ask("run", "hi", *MODEL, "--session", "s", "--create", "--id", "p")).startswith("Echo: ")
 
 
 def test_run_exits_4_where_a_person_is_needed_and_goes_on_once_somebody_decided_apr_1(ask, provider, shell):
@@ -108,7 +108,7 @@ def test_run_exits_4_where_a_person_is_needed_and_goes_on_once_somebody_decided_
         script.Rule(reply=(script.Call("refund", {"order": 7}),), contains="refund", step=0),
         script.Rule(reply=(script.Text("Done."),), contains="refund"),
     )
-    arguments = ("run", "refund", "--app", "shopping:app", "--session", "s", "--id", "p")
+    arguments = ("run", "refund", "--app", "shopping:app", "--session", "s", "--create", "--id", "p")
     done = ask(*arguments)
     assert only(done, 4) == ""
     assert "perdure approve s call_1_0" in done.stderr, done.stderr
@@ -124,21 +124,40 @@ def test_run_exits_4_where_a_person_is_needed_and_goes_on_once_somebody_decided_
 def test_ctrl_c_interrupts_the_turn_of_run_for_good_and_exits_130_ex_8(shell, provider):
     provider.script(script.Rule(reply=(script.Text("Half"), script.Hang("never")), times=1))
     shell.environment["OPENAI_BASE_URL"] = provider.fake.url
-    with shell._start("run", "hi", *MODEL, "--session", "s", "--id", "p") as process:
+    with shell._start("run", "hi", *MODEL, "--session", "s", "--create", "--id", "p") as process:
         provider.arrived("never")
         process.send_signal(signal.SIGINT)
         said, wrote = process.communicate(timeout=30)
     assert (process.returncode, said) == (130, "Half\n"), wrote
-    done = shell.run("run", "hi", *MODEL, "--session", "s", "--id", "p")
+    done = shell.run("run", "hi", *MODEL, "--session", "s", "--create", "--id", "p")
     assert (done.returncode, done.stdout) == (3, "Half\n"), "interrupted is final"
+
+
+def test_a_session_that_is_not_there_is_made_only_where_that_is_said_api_4(ask, shell):
+    missing = ask("run", "hi", *MODEL, "--session", "s")
+    only(missing, 2)
+    assert "There is no database" in missing.stderr
+    assert "--create" in missing.stderr
+    assert not (shell.directory / "perdure.db").exists()
+    only(ask("run", "hi", *MODEL, "--session", "s", "--create"))
+    for mistyped in (ask("run", "hi", *MODEL, "--session", "z"), ask("chat", *MODEL, "--session", "z")):
+        only(mistyped, 2)
+        assert "Session z does not exist: is the id right? --create makes it" in mistyped.stderr
+    assert [one["id"] for one in json.loads(only(ask("sessions", "--json")))["data"]] == ["s"]
+    only(ask("run", "again", *MODEL, "--session", "s"))
+    only(ask("run", "again", *MODEL, "--session", "s", "--create"))
+    assert [one["id"] for one in json.loads(only(ask("sessions", "--json")))["data"]] == ["s"]
+    nameless = ask("run", "hi", *MODEL, "--create")
+    only(nameless, 2)
+    assert "name the id" in nameless.stderr
 
 
 # -- looking and deciding ------------------------------------------------------------------------------------------------------
 
 
 def test_sessions_show_and_tail_say_what_there_is_to_people_and_to_programs(ask):
-    only(ask("run", "first *question*", *MODEL, "--session", "s1"))
-    only(ask("run", "second", *MODEL, "--session", "s2"))
+    only(ask("run", "first *question*", *MODEL, "--session", "s1", "--create"))
+    only(ask("run", "second", *MODEL, "--session", "s2", "--create"))
     table = only(ask("sessions"))
     assert [line.split()[0] for line in table.splitlines()[1:]] == ["s2", "s1"]
     assert "\x1b" not in table
@@ -160,7 +179,7 @@ def test_sessions_show_and_tail_say_what_there_is_to_people_and_to_programs(ask)
 
 def test_a_damaged_session_is_named_beside_the_others_and_a_rebuild_mends_it_msg_8(ask, tmp_path):
     for name in ("s1", "s2"):
-        only(ask("run", "hi", *MODEL, "--session", name))
+        only(ask("run", "hi", *MODEL, "--session", name, "--create"))
     apsw.Connection(str(tmp_path / "perdure.db")).execute("UPDATE session SET policy = '{' WHERE id = 's1'")
     done = ask("sessions")
     assert [line.split()[0] for line in only(done).splitlines()[1:]] == ["s2"]
@@ -173,7 +192,7 @@ def test_a_damaged_session_is_named_beside_the_others_and_a_rebuild_mends_it_msg
 
 
 def test_what_a_prompt_and_each_request_used_is_told_to_people_and_to_programs_run_7_run_8(ask):
-    last = only(ask("run", "first", *MODEL, "--session", "s1", "--json")).splitlines()[-1]
+    last = only(ask("run", "first", *MODEL, "--session", "s1", "--create", "--json")).splitlines()[-1]
     used = json.loads(last)["receipt"]["usage"]
     assert used["tokens"]["input"] > 0
     told = json.loads(only(ask("show", "s1", "--json", "--attempts")))
@@ -185,17 +204,17 @@ def test_what_a_prompt_and_each_request_used_is_told_to_people_and_to_programs_r
 
 def test_an_idle_look_takes_no_turn_away_and_a_prompt_is_stored_for_whoever_serves(ask, provider):
     provider.script(script.Rule(reply=(script.Hang("never"),), times=1))
-    only(ask("run", "hi", *MODEL, "--session", "s", "--timeout", "0.1"), 6)
+    only(ask("run", "hi", *MODEL, "--session", "s", "--create", "--timeout", "0.1"), 6)
     receipt = json.loads(only(ask("prompt", "s", "more", "--id", "p2", "--delivery", "queue", "--json")))
     assert receipt["state"] == "admitted"
     assert "p2  admitted  (queue" in only(ask("prompt", "s", "more", "--id", "p2", "--delivery", "queue"))
     assert len(provider.fake.requests) == 1
     assert json.loads(only(ask("interrupt", "s", "--json"))) == {"interrupted": True}
-    assert only(ask("run", "again", *MODEL, "--session", "s", "--id", "p3")).startswith("Echo:")
+    assert only(ask("run", "again", *MODEL, "--session", "s", "--create", "--id", "p3")).startswith("Echo:")
 
 
 def test_recoveries_are_listed_dismissed_and_gone(ask):
-    assert only(ask("run", "hi", *MODEL, "--session", "s")).startswith("Echo")
+    assert only(ask("run", "hi", *MODEL, "--session", "s", "--create")).startswith("Echo")
     assert only(ask("recoveries")) == "No turn waits for recovery.\n"
     assert json.loads(only(ask("recoveries", "--json"))) == {"data": []}
     assert "exe_none" in ask("recoveries", "retry", "exe_none").stderr
@@ -214,7 +233,7 @@ def test_a_turn_that_waits_for_a_decision_says_where_it_is_made_rec_7(ask, shell
             await asyncio.wait_for(gate.arrived(), 30)
 
     asyncio.run(lost())
-    again = ("run", "hi", *MODEL, "--session", "s", "--id", "p")
+    again = ("run", "hi", *MODEL, "--session", "s", "--create", "--id", "p")
     waits = ask(*again)
     assert only(waits, 4) == ""
     assert waits.stderr.endswith("waits for a person: decision: retry or dismiss; see: perdure recoveries\n")
@@ -225,7 +244,7 @@ def test_a_turn_that_waits_for_a_decision_says_where_it_is_made_rec_7(ask, shell
 
 def test_the_last_of_a_long_session_is_shown_without_the_rest_of_it(ask, monkeypatch):
     for number in range(6):
-        only(ask("run", f"question {number}", *MODEL, "--session", "s"))
+        only(ask("run", f"question {number}", *MODEL, "--session", "s", "--create"))
     whole = json.loads(only(ask("show", "s", "--json")))["messages"]
     monkeypatch.setattr("perdure.cli.transcript.PAGE", 2)
     for many in (0, 1, 5, 12, 99):
@@ -256,7 +275,7 @@ def test_a_terminal_that_is_too_narrow_cuts_titles_and_never_an_id(width):
 
 def test_where_nobody_looks_a_table_is_not_cut(ask):
     title = "A title that is longer than anybody would want it to be, by far " * 2
-    only(ask("run", title, *MODEL, "--session", "ses_" + "x" * 60))
+    only(ask("run", title, *MODEL, "--session", "ses_" + "x" * 60, "--create"))
     [line] = only(ask("sessions", COLUMNS="20")).splitlines()[1:]
     assert line.split()[0] == "ses_" + "x" * 60
     assert "…" not in line.replace(render.clip(title, 60), "")

@@ -253,11 +253,12 @@ async def connect(
     where: Where | Runner,
     *,
     read_only: bool = False,
+    existing: bool = False,
     patience: float | None = 60.0,
     link: Callable[[bool], None] = _unheard,
 ) -> AsyncGenerator[App, None]:
     """The sessions meant by `where`; `patience` and `link` as with `Client`. A database that is only to be looked at is
-    opened `read_only`, and neither made nor changed.
+    opened `read_only`, and neither made nor changed; one that must be `existing` is not made either.
 
     Raises `ConfigError`, what opening a database raises, `ServerUnreachable`, `Unauthorized`.
     """
@@ -270,7 +271,7 @@ async def connect(
         async with made(where.url, token=token_for(where.url, settings), patience=patience, link=link) as client:
             yield client
     else:
-        async with _engine(where, settings, read_only=read_only) as engine:
+        async with _engine(where, settings, read_only=read_only, existing=existing) as engine:
             yield engine
 
 
@@ -312,11 +313,12 @@ def token_for(url: str, settings: config.Settings) -> str | None:
     return None
 
 
-def _engine(where: Where | Runner, settings: config.Settings, *, read_only: bool) -> embedded.Perdure:
+def _engine(where: Where | Runner, settings: config.Settings, *, read_only: bool, existing: bool) -> embedded.Perdure:
     path = settings.database_path
     would_fill = not read_only and path.is_file() and not path.stat().st_size
-    if isinstance(where, Where) and (would_fill or not path.exists()):
-        why = f"There is no database {path}: give --url of a server, or --database of a file"
+    if (existing or isinstance(where, Where)) and (would_fill or not path.exists()):
+        making = ", or --create to make it" if existing else ""
+        why = f"There is no database {path}: give --url of a server, or --database of a file{making}"
         raise errors.ConfigError(why)
     apps: Any = importlib.import_module(APPS)
     if isinstance(where, Where):
@@ -325,15 +327,37 @@ def _engine(where: Where | Runner, settings: config.Settings, *, read_only: bool
     return apps.find(wanted, settings)
 
 
-async def find(app: App, where: Where | Runner, session_id: str | None, title: str | None = None) -> Session:
-    """The session of that id, which is made if there is none; a fresh one without an id."""
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Which session is meant: that of an id, made if there is none where that was said; without an id a fresh one."""
+
+    session: str | None
+    create: bool
+
+    def __post_init__(self) -> None:
+        """Raise `InvalidInput` where it is to be made without saying under which id."""
+        if self.create and self.session is None:
+            raise errors.InvalidInput("--create says that --session ID may be made: name the id")
+
+    @property
+    def existing(self) -> bool:
+        """Whether it has to be there."""
+        return self.session is not None and not self.create
+
+
+async def find(app: App, where: Where | Runner, wish: Wish, title: str | None = None) -> Session:
+    """The session that is meant. Raises `SessionNotFound` where one that has to be there is not."""
+    if wish.session is not None:
+        try:
+            return await app.sessions.get(wish.session)
+        except errors.SessionNotFound:
+            if not wish.create:
+                words = f"Session {wish.session} does not exist: is the id right? --create makes it"
+                raise errors.SessionNotFound(words) from None
     named = (where.agent, where.model if where.url else None) if isinstance(where, Runner) else (None, None)
-    if session_id is not None:
-        with contextlib.suppress(errors.SessionNotFound):
-            return await app.sessions.get(session_id)
     try:
-        return await app.sessions.create(named[0], id=session_id, title=title, model=named[1])
+        return await app.sessions.create(named[0], id=wish.session, title=title, model=named[1])
     except errors.SessionConflict:
-        if session_id is None:
+        if wish.session is None:
             raise
-        return await app.sessions.get(session_id)  # somebody else made it meanwhile
+        return await app.sessions.get(wish.session)  # somebody else made it meanwhile

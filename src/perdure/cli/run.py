@@ -41,6 +41,7 @@ async def command(
     /,
     *,
     session: connect.Word = None,
+    create: connect.Flag = False,
     id: connect.Word = None,
     timeout: Annotated[float | None, Parameter(show_default=False, validator=validators.Number(gte=0))] = None,
     yes: connect.Flag = False,
@@ -54,7 +55,7 @@ async def command(
 
       perdure run "What is a lease?" --model openai:gpt-5
 
-      git diff | perdure run - --session review-7 --id review-7-first
+      git diff | perdure run - --session review-7 --create --id first
 
     With --session and --id a second call asks nothing twice: it prints the
     answer there is, or waits for it.
@@ -68,7 +69,9 @@ async def command(
     prompt
         The prompt; '-', or nothing at all, reads it from stdin.
     session
-        Session to ask in, made if there is none of that id; without it a new one.
+        Session to ask in, which must be there; without it a new one.
+    create
+        Make the session of that id if there is none; where there is one, ask in it.
     id
         Id of the prompt, by which the same call may be made again.
     timeout
@@ -84,9 +87,10 @@ async def command(
 
     """
     logs.configure("error")
+    wish = connect.Wish(session, create)
     asked = Asked(_text(prompt), session, id, timeout, yes, quiet, json, runner)
-    async with connect.connect(runner) as app:
-        found = await connect.find(app, runner, session, title=render.clip(asked.text, 60))
+    async with connect.connect(runner, existing=wish.existing) as app:
+        found = await connect.find(app, runner, wish, title=render.clip(asked.text, 60))
         return await _ask(found, asked)
 
 

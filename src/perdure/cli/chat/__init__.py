@@ -26,6 +26,7 @@ RUNS = {"running", "retrying", "recovering", "blocked"}
 async def command(
     *,
     session: connect.Word = None,
+    create: connect.Flag = False,
     runner: Annotated[connect.Runner, Parameter(name="*")] = connect.RUNNING_HERE,
 ) -> int:
     """Talk with an agent. What you type while it works steers it.
@@ -45,19 +46,22 @@ async def command(
     Parameters
     ----------
     session
-        Session to go on with, made if there is none of that id; without it a new one.
+        Session to go on with, which must be there; without it a new one.
+    create
+        Make the session of that id if there is none.
     runner
         Where, and who answers.
 
     """
     logs.configure("error")
+    wish = connect.Wish(session, create)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        async with connect.connect(runner) as app:
-            return await plain.talk(await connect.find(app, runner, session), runner)
+        async with connect.connect(runner, existing=wish.existing) as app:
+            return await plain.talk(await connect.find(app, runner, wish), runner)
     logging.getLogger().setLevel(logging.CRITICAL + 1)  # a log line would tear the screen; the events say what happened
     console, link = render.console(), _Link()
-    async with connect.connect(runner, patience=None, link=link) as app:
-        found = await connect.find(app, runner, session)
+    async with connect.connect(runner, existing=wish.existing, patience=None, link=link) as app:
+        found = await connect.find(app, runner, wish)
         code = await _talk(found, console, link, fresh=session is None)
     console.print(f"To go on: perdure chat --session {found.id}{connect.again_running(runner)}", style="dim")
     return code
