@@ -30,6 +30,11 @@ class Sink:
         self.signals.append(signal)
 
 
+async def given(*stream):
+    for event in stream:
+        yield event
+
+
 class Bench:
     def __init__(self) -> None:
         self.sink, self.clock = Sink(), FakeClock()
@@ -41,9 +46,7 @@ class Bench:
         await self.publisher.call(call_id, {}, "write")
 
     async def play(self, *stream):
-        for event in stream:
-            if waits := self.publisher.on(event):
-                await waits
+        await self.publisher.read(given(*stream))
 
     def pending(self):
         return [type(one).__name__ for one in self.publisher.pending]
@@ -244,8 +247,7 @@ async def test_text_that_readers_saw_is_durable_in_time_also_where_its_part_ende
 async def test_drafts_are_kept_only_of_a_step_that_readers_saw_something_of_for_a_while_pub_3(bench):
     spawned = []
     publisher = Publisher("ses", "amid", bench.sink, bench.clock, bench._start, spawn=spawned.append)
-    for event in (port.TextStart("t"), port.TextDelta("t", "One")):
-        publisher.on(event)
+    await publisher.read(given(port.TextStart("t"), port.TextDelta("t", "One")))
     assert spawned == []
     publisher._announce_all()
     [drafting] = spawned

@@ -9,7 +9,7 @@ draft, or with the step's end, whichever comes first. So a plain answer costs th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from perdure import clock as clocks
@@ -25,6 +25,10 @@ DELTA_S = 0.05
 DRAFT_MS = 200
 _CALLED: dict[messages.PartKind, str] = {"text": "Text", "reasoning": "Reasoning", "tool": "Tool input"}
 
+
+Growing = tuple["type[port.TextDelta | port.ReasoningDelta] | None", str, Callable[[str], object]]
+"""What the last delta was, the id of its open part and what takes more of it, for as long as an announcement is due."""
+NOTHING_GROWS: Growing = (None, "", len)
 
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None] | None"]
 """Runs a coroutine as a task beside the step; None, and nothing runs, where the step is being given up."""
@@ -69,29 +73,30 @@ class Publisher:
         self._flushing = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
         self._spawn, self._drafting = spawn, None
-        # The open part that the last delta went to, and what kind that was, for as long as an announcement is due.
-        self._growing: tuple[OpenPart, type[port.TextDelta | port.ReasoningDelta]] | None = None
+        self._growing = NOTHING_GROWS
         self._ended = False  # a part that readers saw ended, and is not durable yet
 
     # -- the stream --------------------------------------------------------------------------------------------------------
 
-    def on(self, event: port.ModelEvent) -> Awaitable[None] | None:
-        """Take one event of the stream; what must be awaited before the next one, if anything: few events commit.
+    async def read(self, stream: AsyncIterator[port.ModelEvent]) -> None:
+        """Take a stream to its end. Raises what the stream does, and `ProviderOrder` for an event that cannot stand there."""
+        event: Any
+        async for event in stream:
+            delta, part_id, add = self._growing
+            if event.__class__ is delta and event.id == part_id:  # as of nearly every event
+                add(event.text)
+            elif (durable := self._on(event)) is not None:
+                await durable
 
-        Raises `ProviderOrder` where the event cannot stand here.
-        """
-        if self._growing is not None:
-            part, delta = self._growing
-            if isinstance(event, delta) and event.id == part.id:  # as nearly every event is
-                part.waiting.append(event.text)
-                return None
+    def _on(self, event: port.ModelEvent) -> Awaitable[None] | None:
+        """Take one event; what must be awaited before the next one, if anything: few events commit."""
         if self.finish:
             raise errors.ProviderOrder(f"{type(event).__name__} after the stream's end")
         match event:
             case port.TextDelta():
-                self._growing = self._delta("text", event.id, event.text), port.TextDelta
+                self._growing = port.TextDelta, event.id, self._delta("text", event.id, event.text)
             case port.ReasoningDelta():
-                self._growing = self._delta("reasoning", event.id, event.text), port.ReasoningDelta
+                self._growing = port.ReasoningDelta, event.id, self._delta("reasoning", event.id, event.text)
             case port.ToolInputDelta():
                 self._delta("tool", event.call_id, event.text)
             case port.TextStart() | port.ReasoningStart():
@@ -107,7 +112,7 @@ class Publisher:
             case port.ToolResult():
                 return self._provider_result(event)
             case port.Finish():
-                self.finish, self._growing = event, None
+                self.finish, self._growing = event, NOTHING_GROWS
         return None
 
     def _part_start(self, event: port.TextStart | port.ReasoningStart) -> None:
@@ -125,15 +130,15 @@ class Publisher:
         self._open[kind, part_id] = OpenPart(kind, part_id)
         self.visible = True
 
-    def _delta(self, kind: messages.PartKind, part_id: str, more: str) -> OpenPart:
-        """Add to an open part, and see to it that what waits there is announced."""
+    def _delta(self, kind: messages.PartKind, part_id: str, more: str) -> Callable[[str], object]:
+        """Add to an open part, and see to it that what waits there is announced; what takes more until then."""
         part = self._open.get((kind, part_id))
         if part is None:
             raise errors.ProviderOrder(f"{_CALLED[kind]} delta before start: {part_id}")
         part.waiting.append(more)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(DELTA_S, self._announce_all)
-        return part
+        return part.waiting.append
 
     def _part_end(self, event: port.TextEnd | port.ReasoningEnd) -> None:
         kind: messages.PartKind = "text" if isinstance(event, port.TextEnd) else "reasoning"
@@ -148,7 +153,7 @@ class Publisher:
         whole = part.text(ended=True)
         self._announce(part)
         self._ended = self._ended or bool(whole)
-        self._growing = None
+        self._growing = NOTHING_GROWS
         del self._open[part.kind, part.id]
         if part.kind == "text":
             self._fact(events.TextEnded, text_id=part.id, text=whole)
@@ -352,7 +357,7 @@ class Publisher:
     # -- live text ---------------------------------------------------------------------------------------------------------
 
     def _announce_all(self) -> None:
-        self._timer = self._growing = None
+        self._timer, self._growing = None, NOTHING_GROWS
         for part in self._open.values():
             self._announce(part)
         if self._spawn and not self._drafting and self._owes():

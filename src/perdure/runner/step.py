@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, cast
@@ -187,11 +187,8 @@ class _Step:
         """Read the whole stream."""
         try:
             asked = await self._request()
-            stream = cast("Any", self.turn.model.stream(asked))
-            async with aclosing(stream) as events_of_model:
-                async for event in cast("AsyncIterator[port.ModelEvent]", events_of_model):
-                    if (durable := self.publisher.on(event)) is not None:
-                        await durable
+            async with aclosing(cast("Any", self.turn.model.stream(asked))) as stream:
+                await self.publisher.read(stream)
         except (claims.Interrupted, errors.ClaimLost, errors.StoreError):
             raise
         except errors.PerdureError as error:
