@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -40,10 +41,10 @@ def engine(tmp_path):
     return make
 
 
-async def run(app, session_id="s", **settings):
+async def run(app, session_id="s", prompt_id="p", **settings):
     session = await app.sessions.create(id=session_id, **settings)
-    await session.prompt("the secret question", id="p")
-    return await session.wait("p", timeout=10)
+    await session.prompt("the secret question", id=prompt_id)
+    return await session.wait(prompt_id, timeout=10)
 
 
 async def quiet(app):
@@ -133,6 +134,27 @@ async def test_where_nobody_listens_nothing_is_written_down(engine):
         await run(app)
         assert await started(app) == [None]
     assert telemetry.ids() == {}
+
+
+async def test_spans_are_recorded_from_the_moment_in_which_an_sdk_is_installed(monkeypatch, engine):
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(telemetry, "_tracer", trace.get_tracer("tests"))
+    replies = [[scripted.Text("Hi")], [scripted.Call("look", {"place": "here"})], [scripted.Text("Yes")]]
+    async with engine(replies) as app:
+        await run(app)
+        await quiet(app)
+        monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)  # as set_tracer_provider, which does so once for good
+        await run(app, "t", "q")
+        await quiet(app)
+        assert await started(app) == [None]
+        assert await started(app, "t") != [None]
+    assert sorted(one.name for one in exporter.get_finished_spans()) == [
+        "chat scripted",
+        "chat scripted",
+        "execute_tool look",
+        "invoke_agent shop",
+    ]
 
 
 async def test_a_drain_that_finds_nothing_to_do_leaves_no_span(spans, engine):

@@ -1,7 +1,7 @@
 """Spans for whoever listens: one a turn, one a model call, one a tool call (OpenTelemetry).
 
 Lives here: their names and attributes, and the thread from a dead owner's turn to the one that goes on. Not here: an SDK,
-an exporter; without one every span is a no-op of some microseconds, and none is made for anything smaller than a call.
+an exporter; without one no span is made, and with one none for anything smaller than a call.
 What was said is never an attribute: no prompt, no answer, no argument, no error's words.
 
 The attributes are those of the GenAI conventions, spelled out here, since every packaged list of them is marked as moved.
@@ -97,6 +97,31 @@ class Span:
         self._span.set_attribute(ERROR, error if isinstance(error, str) else _kind(error))
 
 
+class _Silence(Span):
+    """The span of all that nobody listens to."""
+
+    def __enter__(self) -> Self:
+        """Leave the current one."""
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        """Nothing was begun."""
+
+    def open_turn(self, agent: str, model: str, execution_id: str) -> None:
+        """Tell nobody."""
+
+    def failed(self, error: BaseException | str) -> None:
+        """Tell nobody."""
+
+
+_SILENCE = _Silence(trace.INVALID_SPAN)
+
+
+def _unheard() -> bool:
+    """Whether no SDK is installed, until now."""
+    return isinstance(_tracer, trace.ProxyTracer) and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+
+
 def _kind(error: BaseException) -> str:
     if isinstance(error, errors.ModelError):
         return error.kind.value
@@ -105,6 +130,8 @@ def _kind(error: BaseException) -> str:
 
 def turn(session_id: str) -> Span:
     """The span of a turn that is about to be opened; calls made inside are its children."""
+    if _unheard():
+        return _SILENCE
     span = _tracer.start_span(
         "invoke_agent", context.Context(), attributes={OPERATION: "invoke_agent", CONVERSATION: session_id}
     )
@@ -113,12 +140,16 @@ def turn(session_id: str) -> Span:
 
 def chat(session_id: str, provider: str, model: str) -> Span:
     """The span of one request to a provider."""
+    if _unheard():
+        return _SILENCE
     about = {OPERATION: "chat", CONVERSATION: session_id, PROVIDER: provider, MODEL: model}
     return Span(_tracer.start_span(f"chat {model}", kind=trace.SpanKind.CLIENT, attributes=about))
 
 
 def tool(session_id: str, name: str, call_id: str) -> Span:
     """The span of one tool call: the turn's child, though it may start while the model still speaks."""
+    if _unheard():
+        return _SILENCE
     about = {OPERATION: "execute_tool", CONVERSATION: session_id, TOOL: name, CALL: call_id}
     turn_span = context.get_value(_TURN)
     parent = trace.set_span_in_context(turn_span) if isinstance(turn_span, trace.Span) else None

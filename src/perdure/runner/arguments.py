@@ -21,7 +21,7 @@ def object_of(raw: str) -> messages.JsonObject | None:
         return {}
     try:
         given = codec.load(raw, dict[str, Any])
-        json.loads(raw, object_pairs_hook=_named_once)
+        _pairs.decode(raw)
     except (errors.Undecodable, ValueError, RecursionError):
         return None
     return given
@@ -32,6 +32,9 @@ def _named_once(pairs: list[tuple[str, Any]]) -> messages.JsonObject:
     if len(found) < len(pairs):
         raise ValueError
     return found
+
+
+_pairs = json.JSONDecoder(object_pairs_hook=_named_once)
 
 
 def copied(given: messages.JsonObject) -> messages.JsonObject:
