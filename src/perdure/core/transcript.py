@@ -119,7 +119,8 @@ class Builder:
         if recorded.seq <= self.seq:
             return False
         changes = fold.changes(self, recorded)
-        self.change(changes)
+        if changes:
+            self.change(changes)
         self.seq = recorded.seq
         return bool(changes)
 
@@ -131,7 +132,9 @@ class Builder:
                 parts = self._thaw(change.message_id)
                 if change.ordinal == len(parts):
                     self._last[messages.part_key(change.part)] = change.ordinal
-                parts[change.ordinal : change.ordinal + 1] = (change.part,)
+                    parts.append(change.part)
+                else:
+                    parts[change.ordinal] = change.part
                 continue
             message = change.message
             if isinstance(change, view.Update):

@@ -46,9 +46,9 @@ class Follower:
 
     def offer(self, item: events.Event) -> None:
         """Take one announced item; past the limit forget the buffer and read the log again instead."""
-        if self.ended or (isinstance(item, events.Announced) and (self.reread or not self.signals)):
-            return
         if self.kinds is not None and not isinstance(item.data, self.kinds):
+            return
+        if self.ended or (isinstance(item, events.Announced) and (self.reread or not self.signals)):
             return
         if len(self.buffer) >= self.limit:
             self.buffer.clear()
@@ -173,8 +173,7 @@ class Live:
         """
         waits: list[asyncio.Future[None]] = []
         for event in recorded:
-            for follower in (*self._followers.get(event.aggregate_id, ()), *self._everything):
-                follower.offer(event)
+            self._offer(event.aggregate_id, event)
             if not notify:
                 continue
             for heard in self._taps:
@@ -239,7 +238,7 @@ class Live:
 
     async def signal(self, aggregate_id: str, announced: events.Announced[Any]) -> None:
         """Announce an ephemeral signal; its listeners are fail-fast (LOG-6)."""
-        self._offer_signal(aggregate_id, announced)
+        self._offer(aggregate_id, announced)
         for listener in tuple(self._listeners):
             await listener(announced)
         self._channels(announced)
@@ -248,20 +247,23 @@ class Live:
         """Whether an ephemeral signal of it would reach a follower or a channel."""
         if self._typed or self._global:
             return True
-        return any(follower.signals for follower in (*self._followers.get(aggregate_id, ()), *self._everything))
+        groups = (self._followers.get(aggregate_id, ()), self._everything)
+        return any(follower.signals for group in groups for follower in group)
 
     def signal_nowait(self, aggregate_id: str, announced: events.Announced[Any]) -> None:
         """Announce an ephemeral signal to followers and channels only."""
-        self._offer_signal(aggregate_id, announced)
+        self._offer(aggregate_id, announced)
         self._channels(announced)
 
-    def _offer_signal(self, aggregate_id: str, announced: events.Announced[Any]) -> None:
-        for follower in (*self._followers.get(aggregate_id, ()), *self._everything):
-            follower.offer(announced)
+    def _offer(self, aggregate_id: str, event: events.Event) -> None:
+        for group in (self._followers.get(aggregate_id, ()), self._everything):
+            for follower in group:
+                follower.offer(event)
 
     def _channels(self, event: events.Event) -> None:
-        for subscriber in (*self._typed, *self._global):
-            subscriber.offer(event)
+        for group in (self._typed, self._global):
+            for subscriber in group:
+                subscriber.offer(event)
 
     @staticmethod
     def inside_listener() -> bool:

@@ -41,6 +41,10 @@ class Sink(Protocol):
         """Commit facts and drafts in one unit; `durable` is called once they are, even if the caller no longer waits."""
         ...
 
+    def heard(self) -> bool:
+        """Whether anybody would hear a signal now."""
+        ...
+
     def announce(self, signal: Any) -> None:
         """Announce an ephemeral signal."""
         ...
@@ -375,6 +379,8 @@ class Publisher:
         if len(whole) == offset:
             return
         part.announced = len(whole)
+        if not self._sink.heard():
+            return
         common: dict[str, Any] = {
             "session_id": self.session_id,
             "assistant_message_id": self.message_id,

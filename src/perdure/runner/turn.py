@@ -185,6 +185,10 @@ class Turn:
             elif isinstance(fact, events.ReasoningEnded):
                 unit.tx.context.delete_draft(fact.session_id, fact.assistant_message_id, "reasoning", fact.reasoning_id)
 
+    def heard(self) -> bool:
+        """Whether anybody would hear a signal now (the publisher's `Sink`)."""
+        return self.parts.log.live.hears_signals(self.session_id)
+
     def announce(self, signal: Any) -> None:
         """Announce an ephemeral signal (the publisher's `Sink`), unless another owner may be at work by now (EX-3)."""
         if self.parts.claims.trusts(self.held):
