@@ -12,6 +12,7 @@ import pytest
 
 from perdure.core import events
 from perdure.maintenance import opening
+from perdure.store import migrate, schema
 
 START = "from perdure.cli.main import main; main()"
 
@@ -250,3 +251,35 @@ def test_long_work_shows_a_bar_on_a_terminal_alone(shell, database):
     assert process.communicate(timeout=60)[0] == b"2 sessions, 4 events: sound\n"
     assert b"verify" in os.read(ours, 65536)
     os.close(ours)
+
+
+def test_migrate_makes_a_database_looks_at_one_and_refuses_a_newer_db_1(here, shell):
+    path = shell.directory / "perdure.db"
+    looked = here("migrate", "--check")
+    assert (looked.returncode, looked.stdout) == (1, "perdure.db: there is no database yet\n")
+    assert not path.exists()
+    made = here("migrate", "--json")
+    assert json.loads(made.stdout) == {"file": "perdure.db", "schema": 1, "program_schema": 1, "changed": True}
+    before = path.read_bytes()
+    for again in (here("migrate"), here("migrate", "--check")):
+        assert (again.returncode, again.stdout) == (0, "perdure.db: schema 1, up to date\n")
+    assert path.read_bytes() == before
+    sql(path, "PRAGMA user_version = 9")
+    newer = here("migrate")
+    assert newer.returncode == 1
+    assert "schema 9" in newer.stderr
+    sql(path, "PRAGMA user_version = 1", "PRAGMA application_id = 5")
+    assert "another program" in here("migrate").stderr
+    assert here("migrate", "--database", ".").returncode == 1
+
+
+def test_migrate_brings_an_older_schema_up_to_date_db_1(here, database, monkeypatch):
+    steps = [*migrate.available(), migrate.Migration(2, "colour", "ALTER TABLE session ADD COLUMN colour TEXT;")]
+    monkeypatch.setattr(migrate, "available", lambda: steps)
+    monkeypatch.setattr(schema, "CURRENT", 2)
+    monkeypatch.setattr(schema.refuse_newer, "__defaults__", (2,))
+    due = here("migrate", "--check")
+    assert (due.returncode, due.stdout) == (1, "perdure.db: schema 1, older than 2\n")
+    done = here("migrate")
+    assert (done.returncode, done.stdout) == (0, "perdure.db: schema 2, was 1\n")
+    assert here("migrate", "--check").returncode == 0

@@ -38,6 +38,7 @@ COMMANDS = (
     ("verify", "perdure.cli.verify", "Check every session against its log."),
     ("rebuild", "perdure.cli.rebuild", "Make rows again from the log."),
     ("backup", "perdure.cli.backup", "Copy a database that may be in use."),
+    ("migrate", "perdure.cli.migrate", "Bring a database's schema up to date before anything serves it."),
     ("doctor", "perdure.cli.doctor", "Find what is wrong with a database; mend a copy."),
 )
 DONE, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130

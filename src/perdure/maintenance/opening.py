@@ -1,6 +1,7 @@
 """Opening a database to look after it.
 
-Lives here: a log on a file, for the length of a block, with nothing running on it. Not here: engines.
+Lives here: a log on a file, for the length of a block, with nothing running on it, and which schema the file has. Not here:
+engines, how a schema grows (`store/migrate.py`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from perdure import clock, errors
 from perdure.core import codec
 from perdure.log import projections
 from perdure.log.log import Log
+from perdure.store import checkup, schema
 from perdure.store.sqlite import SqliteStore
 
 
@@ -49,8 +51,27 @@ async def _opened(store: SqliteStore) -> AsyncGenerator[Log]:
         await store.close()
 
 
+def schema_of(path: Path) -> int:
+    """Which schema a file has, 0 where there is none yet. Raises `StoreUnusable` and its kind, `SchemaTooNew` among them."""
+    if not _there(path) and not path.is_dir():
+        return 0
+    with checkup.open_read_only(path) as file:
+        found = file.schema()
+    schema.refuse_newer(found)
+    return found
+
+
+async def migrate(path: Path) -> None:
+    """Make the file or bring its schema up to date, and let go of it. Raises as `log`."""
+    await (await SqliteStore.open(path)).close()
+
+
+def _there(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size > 0
+
+
 def _expect(path: Path) -> None:
-    if path.is_file() and path.stat().st_size:
+    if _there(path):
         return
     what = "it is empty, and no Perdure database" if path.is_file() else "there is no such file"
     if not path.is_dir():  # of which opening says so

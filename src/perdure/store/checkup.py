@@ -58,6 +58,10 @@ class ReadOnly:
         """Ask SQLite for everything that can be wrong with the file itself; reads all of it."""
         return self._look.ask(self._examine)
 
+    def schema(self) -> int:
+        """Which schema the file has."""
+        return self._look.ask(lambda connection: connection.pragma("user_version"))
+
     def copy(self, target: Path, progress: Progress | None) -> None:
         """Copy it over an empty file. Raises `StoreCorrupt` where the copy is damaged."""
         self._look.ask(lambda connection: _copy(connection, self.path, target, progress))
