@@ -6,6 +6,13 @@ from perdure import errors, version
 from perdure.cli import main
 
 
+class Loader:
+    """Stands in for `importlib` in the door alone: what is imported meanwhile keeps the real one."""
+
+    def __init__(self, import_module):
+        self.import_module = import_module
+
+
 def only_line(text):
     [line] = text.splitlines()
     assert line.startswith("perdure: ")
@@ -19,7 +26,7 @@ def test_the_version_is_one_line(capsys):
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"], ["help"]])
 def test_help_names_every_command_and_loads_none(arguments, capsys, monkeypatch):
-    monkeypatch.setattr(main.importlib, "import_module", lambda name: pytest.fail(f"loaded {name}"))
+    monkeypatch.setattr(main, "importlib", Loader(lambda name: pytest.fail(f"loaded {name}")))
     assert main.run(arguments) == 0
     said = capsys.readouterr().out
     assert all(f"  {name} " in said for name, _, _ in main.COMMANDS)
@@ -43,7 +50,7 @@ def command(monkeypatch):
         command = None
 
     monkeypatch.setattr(main, "COMMANDS", (("try", "a.module", "Try."),))
-    monkeypatch.setattr(main.importlib, "import_module", lambda _: Module)
+    monkeypatch.setattr(main, "importlib", Loader(lambda _: Module))
 
     def put(function):
         Module.command = staticmethod(function)
