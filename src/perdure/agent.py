@@ -173,8 +173,9 @@ class ContextSource(Protocol):
 class Agent:
     """Who answers: a model, instructions and tools. `model` is `provider:name` or a `Model` of your own.
 
-    `toolsets` are opened when the engine starts; one toolset may serve several agents. `context_tokens` is the model's
-    window; where it is known, older parts of a long conversation are summarised in time.
+    `toolsets` are opened when the engine starts; one toolset may serve several agents. `context_tokens` is the window of
+    that model, and of no other that a session may choose (`Perdure(windows=…)`); where it is known, older parts of a long
+    conversation are summarised in time.
     """
 
     name: str

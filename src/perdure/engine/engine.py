@@ -26,6 +26,7 @@ from perdure.log import projections
 from perdure.log.unit import Unit
 from perdure.models import catalogue
 from perdure.models import port as models
+from perdure.models import windows as context_windows
 from perdure.runner import coordinator, drain, sweep, turn
 from perdure.session import admission, claims, context, deletion, history, interruption, owner
 from perdure.store import sqlite
@@ -59,6 +60,7 @@ class Engine:
         world: World | None = None,
         prices: Mapping[str, pricing.Price] | None = None,
         *,
+        windows: Mapping[str, int] | None = None,
         idle: bool = False,
         read_only: bool = False,
     ) -> None:
@@ -73,7 +75,7 @@ class Engine:
         if len(self.agents) < len(declared):
             raise errors.ConfigError("Two agents have the same name")
         self._toolsets = toolsets.Toolsets(declared)
-        self._own_prices = prices or {}
+        self._own_prices, self._windows = prices or {}, context_windows.Windows(windows)
         self._opened = False
         self._leaving: int | None = None
         self._sweeping: asyncio.Task[None] | None = None
@@ -109,10 +111,13 @@ class Engine:
         self._sweeping = asyncio.create_task(self._sweep.run())
 
     def _load(self) -> pricing.Prices:
-        """Make the declared models and read the price list: both may import for a second, before anything runs."""
+        """Make the declared models and read the lists of prices and windows: all may import for a second, before anything
+        runs.
+        """
         for ready in self.agents.values():
             if isinstance(ready.agent.model, str):
                 self.models.resolve(ready.agent.model)
+        self._windows.listed = context_windows.packaged()
         return pricing.Prices(self._own_prices, pricing.packaged(self.world.clock.now_ms))
 
     async def _open(self, prices: pricing.Prices) -> None:
@@ -148,6 +153,7 @@ class Engine:
             self.models.resolve,
             prices.cost,
             self.ring,
+            self._windows.of,
         )
         self.coordinator = coordinator.Coordinator[str](
             self._drain, failed=self._drain_failed, parallel=self.settings.parallel

@@ -36,9 +36,9 @@ class Perdure:
     """An engine in this process: `async with Perdure(agents=[…]) as app`.
 
     `database` is a SQLite file (default PERDURE_DATABASE_URL, else ./perdure.db); `models` are models of your own by
-    `provider:name`, `prices` your own price table by the same names. Several processes may work on one file at once;
-    an `idle` one runs nothing: it looks, and stores what is asked for another to run; one that is `read_only` only looks,
-    and neither creates nor changes a file.
+    `provider:name`, `prices` your own price table and `windows` your context windows (tokens) by the same names. Several
+    processes may work on one file at once; an `idle` one runs nothing: it looks, and stores what is asked for another to
+    run; one that is `read_only` only looks, and neither creates nor changes a file.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class Perdure:
         settings: config.Settings | None = None,
         world: World | None = None,
         prices: Mapping[str, pricing.Price] | None = None,
+        windows: Mapping[str, int] | None = None,
         idle: bool = False,
         read_only: bool = False,
     ) -> None:
@@ -57,7 +58,7 @@ class Perdure:
         chosen = settings or config.settings()
         if database is not None:
             chosen = chosen.model_copy(update={"database_url": database})
-        self.engine = Engine(chosen, agents, models, world, prices, idle=idle, read_only=read_only)
+        self.engine = Engine(chosen, agents, models, world, prices, windows=windows, idle=idle, read_only=read_only)
         self.sessions = Sessions(self.engine)
         self.recoveries = Recoveries(self.engine)
 

@@ -250,7 +250,7 @@ def start_step(unit: Unit, claim: rows.ClaimRow, turn: Turn) -> None:
 
 def _too_long(turn: Turn, history: transcript.Transcript, unit: Unit) -> bool:
     """Whether the next request, with what the unit has appended, would not fit the model's window and can be cut."""
-    limit = turn.ready.limit
+    limit = turn.limit
     if limit is None:
         return False
     grown = transcript.Transcript(tuple(request.visible(history)), history.seq)

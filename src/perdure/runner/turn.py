@@ -31,6 +31,11 @@ Price = Callable[[messages.Tokens, str], int | None]
 """Price of a call by `provider:name`, in micro-dollars; None where nobody knows."""
 
 
+def _unknown(model_name: str) -> None:
+    """Nobody knows a window."""
+    del model_name
+
+
 @dataclass(frozen=True, slots=True)
 class Ready:
     """An agent with its tools bound and its context sources named."""
@@ -38,12 +43,6 @@ class Ready:
     agent: agents.Agent
     toolbox: tools.Toolbox
     sources: tuple[context.Source, ...] = ()
-
-    @property
-    def limit(self) -> compaction.Limit | None:
-        """The context window, None where nobody knows it."""
-        tokens = self.agent.context_tokens
-        return compaction.Limit(tokens) if tokens else None
 
 
 @dataclass(slots=True)
@@ -63,6 +62,7 @@ class Parts:
     model: Callable[[str], models.Model]
     price: Price
     ring: Callable[[str], None]
+    window: Callable[[str], int | None] = _unknown
     retries: retry.Plan = field(default_factory=retry.Plan)
     live: dict[str, Publisher] = field(default_factory=dict[str, Publisher])
     handed: dict[str, Held] = field(default_factory=dict[str, Held])
@@ -133,9 +133,17 @@ class Turn:
         return self.step >= (self.policy.max_steps or self.ready.agent.max_steps)
 
     @property
+    def limit(self) -> compaction.Limit | None:
+        """The window of the model that answers, None where nobody knows it: an agent's number is that of its own model."""
+        agent = self.ready.agent
+        declared = agent.context_tokens if self.model_name == agent.model_name else None
+        tokens = declared or self.parts.window(self.model_name)
+        return compaction.Limit(tokens) if tokens else None
+
+    @property
     def keep(self) -> int:
         """How many tokens stay verbatim behind a summary."""
-        limit = self.ready.limit
+        limit = self.limit
         return limit.keep if limit else compaction.KEEP_TOKENS
 
     @property
