@@ -31,6 +31,7 @@ class ModelErrorKind(StrEnum):
     INCOMPLETE = "incomplete_stream"
     TIMEOUT = "timeout"
     AUTH = "auth"
+    QUOTA = "quota"
     INVALID_REQUEST = "invalid_request"
     CONTEXT_OVERFLOW = "context_overflow"
     CONTENT_FILTER = "content_filter"

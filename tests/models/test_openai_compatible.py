@@ -528,6 +528,30 @@ async def test_a_request_that_does_not_fit_is_known_by_its_words_cmp_1(status, w
 
 
 @pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        (script.HttpError(429, "You exceeded your current quota", code="insufficient_quota"), "quota"),
+        (script.HttpError(429, "You exceeded your current quota", type="insufficient_quota"), "quota"),
+        (script.HttpError(400, "Billing hard limit has been reached", code="billing_hard_limit_reached"), "quota"),
+        (script.HttpError(429, "Your account is not active", code="billing_not_active"), "quota"),
+        (script.HttpError(402, "Insufficient credits. Add more using the settings"), "quota"),
+        (script.HttpError(402, "This request requires more credits, or fewer max_tokens."), "quota"),
+        (script.HttpError(402, "Insufficient Balance", type="unknown_error", code="invalid_request_error"), "quota"),
+        (script.HttpError(403, "Key limit exceeded (total limit)."), "quota"),
+        (script.HttpError(403, "Your team has either used all available credits or reached its limit."), "quota"),
+        (script.HttpError(429, type="exceeded_current_quota_error"), "quota"),
+        (script.HttpError(429, "You exceeded your current quota, please check your plan"), "rate_limit"),
+        (script.HttpError(500, "insufficient credits"), "server"),
+        (script.HttpError(403, "This key may not"), "auth"),
+    ],
+)
+async def test_an_account_that_is_used_up_is_no_rate_limit_and_says_what_to_do_run_4(fault, kind):
+    _, error = await refusal(fault)
+    assert error.kind == kind
+    assert ("top it up or raise the limit at the provider, then retry the prompt" in str(error)) == (kind == "quota")
+
+
+@pytest.mark.parametrize(
     ("body", "words"),
     [
         ('{"error": "plain"}', "plain"),
@@ -584,6 +608,8 @@ async def test_an_error_in_place_of_a_chunk_is_that_error():
         (None, "overloaded_error", "overloaded"),
         (None, "invalid_request_error", "invalid_request"),
         ("context_length_exceeded", "invalid_request_error", "context_overflow"),
+        (402, None, "quota"),
+        ("insufficient_quota", None, "quota"),
     ],
 )
 async def test_an_error_in_the_stream_may_name_its_kind(code, type, kind):

@@ -439,7 +439,6 @@ async def test_unknown_tools_of_the_provider_are_the_callers_fault():
         (408, "timeout_error", "timeout"),
         (413, "request_too_large", "context_overflow"),
         (429, "rate_limit_error", "rate_limit"),
-        (402, "billing_error", "invalid_request"),
         (500, "api_error", "server"),
         (502, "api_error", "server"),
         (503, "api_error", "overloaded"),
@@ -460,11 +459,17 @@ async def test_every_http_error_has_its_kind_after_one_request(status, type, kin
     ("message", "kind"),
     [
         ("prompt is too long: 210000 tokens > 200000 maximum", "context_overflow"),
-        ("Your credit balance is too low", "invalid_request"),
+        ("Your credit balance is too low to access the API. Please go to Plans & Billing.", "quota"),
     ],
 )
 async def test_the_providers_words_tell_more_than_a_status(message, kind):
     assert (await refusal(script.HttpError(400, message, type="invalid_request_error")))[1].kind == kind
+
+
+async def test_an_account_that_is_used_up_is_no_bad_request_and_says_what_to_do_run_4():
+    _, error = await refusal(script.HttpError(402, "Pay first.", type="billing_error"))
+    assert (error.kind, error.status) == ("quota", 402)
+    assert str(error).startswith("The provider answered 402: Pay first. The account's credit or limit is used up: ")
 
 
 @pytest.mark.parametrize(

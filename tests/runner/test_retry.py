@@ -4,12 +4,13 @@ import itertools
 
 import pytest
 
-from perdure import Policy, Retrying, tool
+from perdure import Policy, Retrying, errors, tool
 from perdure.core import events, messages
 from perdure.errors import ModelError, ModelErrorKind
 from perdure.models import port
 from perdure.models.scripted import Call, Cut, Fail, Gate, Hang, Text
 from perdure.runner import retry, spending
+from perdure.session import settings
 
 HI = [Text("Hi")]
 RETRYABLE = ["rate_limit", "overloaded", "server", "transport", "incomplete_stream", "timeout"]
@@ -68,6 +69,14 @@ def test_a_policy_speaks_for_all_errors_or_for_one_kind_run_4():
     assert wait(ModelErrorKind.SERVER, 1) is None
     assert wait(ModelErrorKind.AUTH, 1) is None
     assert retry.chosen(retry.Plan(), None) == retry.Plan()
+
+
+def test_no_policy_asks_an_account_again_that_is_used_up_run_4():
+    used_up = ModelError(ModelErrorKind.QUOTA, "no", retry_after_ms=10)
+    assert retry.delay_ms(retry.Plan(attempts_of={"quota": 9}), 1, used_up, 0.5) is None
+    settings.check(None, None, Policy(retry=Retrying(attempts_of={"quota": 1})))
+    with pytest.raises(errors.InvalidInput, match="fills no account"):
+        settings.check(None, None, Policy(retry=Retrying(attempts_of={"quota": 2})))
 
 
 # -- in an engine ------------------------------------------------------------------------------------------------------------

@@ -113,3 +113,22 @@ async def test_a_filtered_answer_over_the_wire_is_kept_and_failed_pub_4(tmp_path
         assert (receipt.outcome, receipt.error.type) == ("failed", "content_filter")
         (only,) = closed(await session.messages())
         assert (only.parts[0].text, bool(only.tokens)) == ("Half", True)
+
+
+async def test_an_account_that_is_used_up_is_asked_once_and_the_prompt_runs_once_it_is_filled_run_4(tmp_path):
+    words = "You exceeded your current quota, please check your plan and billing details."
+    used_up = HttpError(429, words, code="insufficient_quota", type="insufficient_quota", headers={"Retry-After": "1"})
+    rules = [Rule(reply=(used_up,), times=1), Rule(reply=(Text("Paid for."),))]
+    async with engine(tmp_path, rules, []) as (session, provider):
+        failed = await session.wait((await session.prompt("Hello", id="hello")).id)
+        assert (failed.outcome, failed.error.type, len(provider.requests)) == ("failed", "quota", 1)
+        assert failed.error.message.startswith(f"The provider answered 429: {words}")
+        assert "top it up" in failed.error.message
+        assert (failed.usage.unknown_tokens, failed.usage.unknown_cost) == (0, 0)
+        await session.retry("hello")
+        assert (await session.wait("hello")).outcome == "succeeded"
+        assert [
+            one.data
+            for one in [e async for e in session.events(follow=False)]
+            if isinstance(one.data, events.RetryScheduled)
+        ] == []

@@ -40,7 +40,7 @@ class Retrying:
     """How often a step is asked of a provider that fails, and how long is waited; None means the engine's default.
 
     `attempts` counts the first one too; `attempts_of` says otherwise for one kind of error (`rate_limit`, `server`, …): 1 is
-    never again, and a kind that is not tried again by default is with more.
+    never again, and a kind that is not tried again by default is with more, but for `quota`: an account that is used up.
     """
 
     attempts: int | None = None

@@ -2,8 +2,8 @@
 
 Lives here: the one mapping from HTTP status, provider code and error body to a `ModelError`, and the reading of
 Retry-After. Not here: whether to try again (`runner/retry.py`). Codes win over statuses, because providers agree on the
-former more often. The one place that looks at a provider's words is the context overflow: vLLM and others give it no
-code of its own.
+former more often. A provider's words count in two cases to which some give no code of their own: a request that does not fit
+(vLLM and others), and an account that is used up (Anthropic says 400 for it, xAI 403).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from perdure.errors import ModelError, ModelErrorKind
 
 _BY_STATUS = {
     401: ModelErrorKind.AUTH,
+    402: ModelErrorKind.QUOTA,
     403: ModelErrorKind.AUTH,
     408: ModelErrorKind.TIMEOUT,
     409: ModelErrorKind.SERVER,
@@ -41,6 +42,11 @@ _BY_CODE = {
     "server_error": ModelErrorKind.SERVER,
     "internal_server_error": ModelErrorKind.SERVER,
     "timeout": ModelErrorKind.TIMEOUT,
+    "insufficient_quota": ModelErrorKind.QUOTA,  # OpenAI, as a 429
+    "billing_hard_limit_reached": ModelErrorKind.QUOTA,
+    "billing_not_active": ModelErrorKind.QUOTA,
+    "billing_error": ModelErrorKind.QUOTA,  # Anthropic
+    "exceeded_current_quota_error": ModelErrorKind.QUOTA,  # Moonshot
     "invalid_api_key": ModelErrorKind.AUTH,
     "authentication_error": ModelErrorKind.AUTH,
 }
@@ -62,6 +68,20 @@ _OVERFLOW_WORDS = (
     "reduce the length of the",  # Groq, Cerebras: "messages or completion"
 )
 
+# Not "exceeded your current quota": Google says that of a minute's limit too, and OpenAI has a code for it.
+_QUOTA_WORDS = (
+    "credit balance is too low",  # Anthropic
+    "insufficient credits",  # OpenRouter
+    "requires more credits",  # OpenRouter
+    "key limit exceeded",  # OpenRouter
+    "insufficient balance",  # DeepSeek
+    "used all available credits",  # xAI
+    "billing hard limit",  # OpenAI
+)
+_TOP_UP = (
+    "The account's credit or limit is used up: top it up or raise the limit at the provider, then retry the prompt."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class _Said:
@@ -77,16 +97,25 @@ def from_response(status: int, headers: Mapping[str, str], body: bytes) -> Model
     said = _said_by(body)
     if status == 200:
         detail = f"The provider answered without a stream: {said.message or body[:4000].decode(errors='replace')}"
-        return ModelError(_kind(said.status, said), detail, status=said.status)
+        return told(_kind(said.status, said), detail, status=said.status)
     detail = f"The provider answered {status}" + (f": {said.message}" if said.message else "")
-    return ModelError(_kind(status, said), detail, status=status, retry_after_ms=retry_after_ms(headers))
+    return told(_kind(status, said), detail, status=status, retry_after_ms=retry_after_ms(headers))
 
 
 def from_stream(error: Any) -> ModelError:
     """The error of an `{"error": …}` object in place of a chunk; without a hint in it, the server's fault."""
     said = _said_in(error)
     detail = f"The provider broke off its answer: {said.message or 'it gave no reason'}"
-    return ModelError(_kind(said.status, said), detail, status=said.status)
+    return told(_kind(said.status, said), detail, status=said.status)
+
+
+def told(
+    kind: ModelErrorKind, detail: str, *, status: int | None = None, retry_after_ms: int | None = None
+) -> ModelError:
+    """The error, with what to do about one that only a person can mend."""
+    if kind is ModelErrorKind.QUOTA and _TOP_UP not in detail:
+        detail = f"{detail.rstrip('.')}. {_TOP_UP}"
+    return ModelError(kind, detail, status=status, retry_after_ms=retry_after_ms)
 
 
 def retry_after_ms(headers: Mapping[str, str]) -> int | None:
@@ -117,12 +146,19 @@ def _kind(status: int | None, said: _Said) -> ModelErrorKind:
         if kind := _BY_CODE.get(code):
             return kind
     refused = "invalid_request_error" in said.codes if status is None else 400 <= status < 500
-    if refused and any(words in said.message.lower() for words in _OVERFLOW_WORDS):
+    if refused and _says(said, _OVERFLOW_WORDS):
         return ModelErrorKind.CONTEXT_OVERFLOW
+    if refused and _says(said, _QUOTA_WORDS):
+        return ModelErrorKind.QUOTA
     if status in _BY_STATUS:
         return _BY_STATUS[status]
     # A redirect is not followed: it would carry the prompt, and perhaps the key, to another host.
     return ModelErrorKind.INVALID_REQUEST if refused or (status or 500) < 400 else ModelErrorKind.SERVER
+
+
+def _says(said: _Said, words: tuple[str, ...]) -> bool:
+    message = said.message.lower()
+    return any(one in message for one in words)
 
 
 def _said_by(body: bytes) -> _Said:

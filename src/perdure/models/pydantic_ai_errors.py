@@ -22,8 +22,7 @@ _BY_CATEGORY: tuple[tuple[type[theirs.ModelAPIError], ModelErrorKind], ...] = (
     (theirs.ModelContextWindowExceededError, ModelErrorKind.CONTEXT_OVERFLOW),
     (theirs.ModelAuthenticationError, ModelErrorKind.AUTH),
     (theirs.ModelRateLimitError, ModelErrorKind.RATE_LIMIT),
-    # An empty account: to wait does not help, so not a rate limit, although many send 429 for it.
-    (theirs.ModelQuotaExceededError, ModelErrorKind.INVALID_REQUEST),
+    (theirs.ModelQuotaExceededError, ModelErrorKind.QUOTA),
     (theirs.ModelUnavailableError, ModelErrorKind.OVERLOADED),
 )
 
@@ -65,7 +64,8 @@ def _refusal(failure: theirs.ModelHTTPError) -> ModelError:
     wait = told.retry_after_ms
     if wait is None and failure.retry_after is not None:
         wait = max(0, round(failure.retry_after * 1000))
-    return ModelError(_kind(failure, told.kind), str(told), status=told.status, retry_after_ms=wait)
+    kind = _kind(failure, told.kind)
+    return openai_errors.told(kind, str(told), status=told.status, retry_after_ms=wait)
 
 
 def _without_status(failure: theirs.ModelAPIError) -> ModelError:
@@ -75,10 +75,12 @@ def _without_status(failure: theirs.ModelAPIError) -> ModelError:
     body: Any = failure.body
     nested = cast("dict[str, Any]", body).get("error", body) if isinstance(body, dict) else (body or str(failure))
     told = openai_errors.from_stream(nested)
-    return ModelError(_kind(failure, told.kind), str(told), status=told.status)
+    return openai_errors.told(_kind(failure, told.kind), str(told), status=told.status)
 
 
 def _kind(failure: theirs.ModelAPIError, otherwise: ModelErrorKind) -> ModelErrorKind:
+    if otherwise is ModelErrorKind.QUOTA:  # by words that no category knows
+        return otherwise
     return next((kind for category, kind in _BY_CATEGORY if isinstance(failure, category)), otherwise)
 
 

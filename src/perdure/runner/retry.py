@@ -40,7 +40,9 @@ class Plan:
     attempts_of: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def limit(self, kind: ModelErrorKind) -> int:
-        """How often a step may be asked if this is how it fails."""
+        """How often a step may be asked if this is how it fails; an account that is used up no plan asks again."""
+        if kind is ModelErrorKind.QUOTA:
+            return 1
         return self.attempts_of.get(kind.value, self.attempts if kind in self.kinds else 1)
 
 

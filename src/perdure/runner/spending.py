@@ -26,6 +26,7 @@ REFUSED = frozenset(
         errors.ModelErrorKind.OVERLOADED,
         errors.ModelErrorKind.SERVER,
         errors.ModelErrorKind.AUTH,
+        errors.ModelErrorKind.QUOTA,
         errors.ModelErrorKind.INVALID_REQUEST,
         errors.ModelErrorKind.CONTEXT_OVERFLOW,
     }

@@ -47,6 +47,8 @@ def _check_policy(policy: events.Policy) -> None:
         numbers["retry.base_ms"] = (policy.retry.base_ms, 0)
         numbers["retry.retry_after_cap_ms"] = (policy.retry.retry_after_cap_ms, 0)
         numbers |= {f"retry.attempts_of.{kind}": (n, 1) for kind, n in (policy.retry.attempts_of or {}).items()}
+        if (policy.retry.attempts_of or {}).get(errors.ModelErrorKind.QUOTA, 1) > 1:
+            raise errors.InvalidInput("policy: retry.attempts_of.quota can only be 1: asking again fills no account")
         unknown = set(policy.retry.attempts_of or {}) - set(errors.ModelErrorKind)
         if unknown:
             raise errors.InvalidInput(f"policy: there is no kind of error {min(unknown)!r}")
