@@ -68,9 +68,9 @@ ASSISTANTS = (
 @given(begins=st.sampled_from(ASSISTANTS), ends=st.text(max_size=6))
 def test_whatever_is_stored_without_its_assistant_comes_back_to_the_last_character_db(begins, ends):
     text = begins + ends
-    assistant = columns.assistant_of(text)
-    rest = None if assistant is None else columns.without_assistant(text, assistant)
-    assert rest is None or columns.with_earlier(rest, "t.1", "s", text, 7) == columns.with_session(text, "s")
+    whole, head = columns.with_session(text, "s"), columns.head("s", text)
+    rest = columns.without(whole, head) if head else None
+    assert rest is None or columns.with_earlier(rest, "t.1", "s", text, 7) == whole
 
 
 EARLIER = '{"assistant_message_id":"a","agent":"main"}'

@@ -242,10 +242,10 @@ async def test_no_statement_on_events_messages_and_parts_reads_them_all_db(tmp_p
 
     def work(tx):
         found = {}
-        for name in tx.events._q.available_queries:
-            sql = getattr(getattr(tx.events._q, name), "sql", None)
-            if name.startswith(("event_", "sequence_", "message_", "part_")) and not name.endswith("_cursor"):
-                plans = tx.events._c.execute(f"EXPLAIN QUERY PLAN {sql}", collections.defaultdict(lambda: 1)).fetchall()
+        for name, run in vars(tx.events._q).items():
+            if name.startswith(("event_", "sequence_", "message_", "part_")):
+                explain = f"EXPLAIN QUERY PLAN {run.sql}"
+                plans = tx.events._c.execute(explain, collections.defaultdict(lambda: 1)).fetchall()
                 found[name] = [plan[-1] for plan in plans if plan[-1].startswith(("SCAN ", "USE TEMP"))]
         return found
 

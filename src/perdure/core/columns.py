@@ -27,7 +27,7 @@ def without_session(data: str, session_id: str) -> str:
     """A fact's JSON without the session id that it begins with, for a row that tells it; any other text behind a space, by
     which `with_session` knows the one from the other.
     """
-    rest = _without(data, f'{{"session_id":"{session_id}"')
+    rest = without(data, f'{{"session_id":"{session_id}"')
     return f" {data}" if rest is None else rest
 
 
@@ -36,7 +36,8 @@ def with_session(data: str, session_id: str) -> str:
     return data[1:] if data.startswith(" ") else _with(data, f'{{"session_id":"{session_id}"')
 
 
-def _without(data: str, head: str) -> str | None:
+def without(data: str, head: str) -> str | None:
+    """JSON of an object without the fields that it begins with, for a row that tells them; None for any other text."""
     if data.startswith(head):
         if data.startswith(',"', len(head)):
             return f"{{{data[len(head) + 1 :]}"
@@ -50,20 +51,6 @@ def _with(data: str, head: str) -> str:
 
 
 # What an earlier fact of the log says. All of it about facts without the session id that they begin with.
-
-
-def assistant_of(data: str) -> str | None:
-    """The assistant that a fact names first."""
-    if not data.startswith(_ASSISTANT):
-        return None
-    return data[len(_ASSISTANT) : data.find('"', len(_ASSISTANT))]
-
-
-def without_assistant(data: str, assistant: str) -> str | None:
-    """A fact without the assistant that it names first, for a row that tells which fact names the same; None for any other
-    text.
-    """
-    return _without(data, f'{_ASSISTANT}{assistant}"')
 
 
 def promoted(admitted: str, created: int) -> str | None:
@@ -84,8 +71,10 @@ def with_earlier(data: str, kind: str, session_id: str, earlier: str | None, cre
 
 def head(session_id: str, earlier: str | None) -> str:
     """How the facts of a step begin, by the one that the step began with; nothing where that is no such fact."""
-    assistant = None if earlier is None else assistant_of(earlier)
-    return "" if assistant is None else f'{{"session_id":"{session_id}",{_ASSISTANT[1:]}{assistant}"'
+    if earlier is None or not earlier.startswith(_ASSISTANT):
+        return ""
+    end = earlier.find('"', len(_ASSISTANT))
+    return f'{{"session_id":"{session_id}",{earlier[1:end]}"'
 
 
 def behind(data: str, head: str) -> str:

@@ -99,10 +99,10 @@ class Claims:
             time_created=now,
             expires_at=expires_at,
         )
-        if inserted is not None:
+        if inserted:
             claim = ClaimRow(claim_id, session_id, owner_id, purpose, None, phase, False, now, expires_at)
             self._know(session_id, claim)
-        return inserted is not None
+        return inserted == 1
 
     def of_session(self, session_id: str) -> ClaimRow | None:
         """The session's claim, whoever holds it."""
@@ -130,34 +130,30 @@ class Claims:
     def hand_over(self, claim_id: str, owner_id: str, next_id: str, now: int) -> bool:
         """The row goes on to the next execution."""
         self._drop(claim_id)
-        return (
-            self._q.claim_hand_over(self._c, id=claim_id, owner_id=owner_id, next_id=next_id, time_created=now)
-            is not None
-        )
+        moved = self._q.claim_hand_over(self._c, id=claim_id, owner_id=owner_id, next_id=next_id, time_created=now)
+        return moved == 1
 
     def adopt(self, claim_id: str, owner_id: str, execution_id: str, assistant_message_id: str | None) -> bool:
         """A parked execution takes the claim under its own id again."""
         self._drop(claim_id)
-        return (
-            self._q.claim_adopt(
-                self._c,
-                id=claim_id,
-                owner_id=owner_id,
-                next_id=execution_id,
-                assistant_message_id=assistant_message_id,
-            )
-            is not None
+        adopted = self._q.claim_adopt(
+            self._c,
+            id=claim_id,
+            owner_id=owner_id,
+            next_id=execution_id,
+            assistant_message_id=assistant_message_id,
         )
+        return adopted == 1
 
     def renew(self, claim_id: str, owner_id: str, expires_at: int) -> bool:
         """A longer lease."""
         self._drop(claim_id)
-        return self._q.claim_renew(self._c, id=claim_id, owner_id=owner_id, expires_at=expires_at) is not None
+        return self._q.claim_renew(self._c, id=claim_id, owner_id=owner_id, expires_at=expires_at) == 1
 
     def delete(self, claim_id: str, owner_id: str) -> bool:
         """Let go."""
         claim = self._known(claim_id)
-        deleted = self._q.claim_delete(self._c, id=claim_id, owner_id=owner_id) is not None
+        deleted = self._q.claim_delete(self._c, id=claim_id, owner_id=owner_id) == 1
         if deleted and claim:
             self._know(claim.session_id, None)
         return deleted
@@ -165,10 +161,8 @@ class Claims:
     def delete_dead(self, claim: ClaimRow) -> bool:
         """Remove a claim judged dead, if it is unchanged since."""
         self._drop(claim.id)
-        return (
-            self._q.claim_delete_dead(self._c, id=claim.id, owner_id=claim.owner_id, expires_at=claim.expires_at)
-            is not None
-        )
+        judged = {"id": claim.id, "owner_id": claim.owner_id, "expires_at": claim.expires_at}
+        return self._q.claim_delete_dead(self._c, **judged) == 1
 
     def mark_interrupted(self, session_id: str) -> None:
         """Its owner must settle an interrupt."""
@@ -179,7 +173,7 @@ class Claims:
     def expire(self, claim_id: str, owner_id: str) -> bool:
         """Whoever comes next may recover at once."""
         self._drop(claim_id)
-        return self._q.claim_expire(self._c, id=claim_id, owner_id=owner_id) is not None
+        return self._q.claim_expire(self._c, id=claim_id, owner_id=owner_id) == 1
 
     def try_again(self, claim_id: str) -> None:
         """A recovery that failed is due now, and starts its count anew."""

@@ -41,6 +41,8 @@ KEPT = 1024
 
 _TELLING = {columns.STEP_STARTED, columns.ADMITTED}
 
+_Waiting = tuple[str | None, int, int, int, int, str, str | None, int | None, int | None]
+
 Appended = tuple[int, int]
 """Where a unit's first event was stored: its commit position, and what proves that it is that very event."""
 
@@ -92,7 +94,7 @@ class Events:
 
     def begin(self) -> None:
         """A unit begins, whatever became of the one before."""
-        self._waiting: list[dict[str, Any]] = []
+        self._waiting: list[_Waiting] = []
         self.taken: dict[str, Sequence] = {}
         self._numbers: dict[str, int] = {}
         self.positions: list[int] = []
@@ -107,18 +109,17 @@ class Events:
         if not self._waiting:
             return
         waiting, self._waiting = self._waiting, []
-        stored = self._q.event_append(self._c, waiting)
-        if len(stored) < len(waiting):
+        if self._q.event_append(self._c, waiting) < len(waiting):
             raise self._duplicate(waiting)
-        self.positions += [position for (position,) in stored]
-        if proof := waiting[0]["proof"]:
+        last = self._c.last_insert_rowid()
+        self.positions += range(last - len(waiting) + 1, last + 1)
+        if proof := waiting[0][-1]:
             self.appended = self.positions[0], proof
 
-    def _duplicate(self, waiting: list[dict[str, Any]]) -> errors.InvalidDurableEvent:
+    def _duplicate(self, waiting: list[_Waiting]) -> errors.InvalidDurableEvent:
         """Which of them was there before: it stands at another place than the one it was given."""
-        found = ((one, self.by_id(one["id"])) for one in waiting if one["id"] is not None)
-        known = next(at for one, at in found if at and (at.aggregate_id, at.seq) != (one["aggregate_id"], one["seq"]))
-        return duplicate(known)
+        found = ((one[1:3], self.by_id(one[0])) for one in waiting if one[0] is not None)
+        return duplicate(next(at for place, at in found if at and (self.number(at.aggregate_id), at.seq) != place))
 
     def _move(self, aggregate_id: str, one: Sequence) -> None:
         if self._q.sequence_move(self._c, aggregate=one.aggregate, before=one.stored, seq=one.last) != 1:
@@ -137,6 +138,7 @@ class Events:
     def forget(self) -> None:
         """Units that ended may have been rolled back, or sequence rows moved."""
         self._kept: dict[str, Sequence] = {}
+        # How the facts of an aggregate's newest step begin, and the seq of the one that it began with; None where it has none.
         self._steps: dict[str, tuple[str, int] | None] = {}
         self._types: dict[str, int] = {}
         self._names: dict[int, str] = {}
@@ -214,20 +216,9 @@ class Events:
             msg = f"Event id {chosen} is that of aggregate {place[0]} sequence {place[1]}"
             raise errors.InvalidDurableEvent(msg)
         data, earlier = self._shortened(row, admitted) if row.seq else (f" {row.data}", None)
-        self._waiting.append(
-            {
-                "id": chosen,
-                "aggregate_id": row.aggregate_id,
-                "aggregate": self.number(row.aggregate_id),
-                "seq": row.seq,
-                "type": self._types.get(row.type) or self._type(row.type),
-                "created": row.created,
-                "data": data,
-                "metadata": row.metadata,
-                "earlier": earlier,
-                "proof": proof,
-            }
-        )
+        kind, number = self._types.get(row.type) or self._type(row.type), self.number(row.aggregate_id)
+        # In the order of the statement's columns.
+        self._waiting.append((chosen, number, row.seq, kind, row.created, data, row.metadata, earlier, proof))
 
     def _type(self, name: str) -> int:
         """The number of a type, a new one where it has none."""
@@ -239,29 +230,32 @@ class Events:
 
     def _shortened(self, row: EventRow, admitted: int | None) -> tuple[str, int | None]:
         """What is stored of a fact's JSON, and the seq of the fact that says the rest of it."""
+        if row.type != columns.STEP_STARTED and (short := self._of_step(row, self._steps.get(row.aggregate_id))):
+            return short
         data = columns.without_session(row.data, row.aggregate_id)
         if admitted is not None:
-            if any(one["seq"] == admitted for one in self._waiting):
+            if any(seq == admitted for _, _, seq, *_ in self._waiting):
                 self.flush()  # a fork or an import: both in one unit
             said, created = self._said(self.number(row.aggregate_id), admitted)
             same = said is not None and created is not None and columns.promoted(said, created) == data
             return ("{}", admitted) if same else (data, None)
-        assistant = columns.assistant_of(data)
-        if assistant is None:
-            return data, None
-        if row.type == columns.STEP_STARTED:
-            self._steps[row.aggregate_id] = assistant, row.seq
-            return data, None
-        step = self._step(row.aggregate_id)
-        rest = columns.without_assistant(data, assistant) if step and step[0] == assistant else None
-        return (data, None) if rest is None or step is None else (rest, step[1])
+        if head := columns.head(row.aggregate_id, data):
+            if row.type == columns.STEP_STARTED:
+                self._steps[row.aggregate_id] = head, row.seq
+            elif row.aggregate_id not in self._steps:
+                return self._of_step(row, self._newest_step(row.aggregate_id)) or (data, None)
+        return data, None
 
-    def _step(self, aggregate_id: str) -> tuple[str, int] | None:
-        """The assistant and the seq of the newest fact that a step began with."""
-        if aggregate_id not in self._steps:
-            found = self._q.event_newest_step(self._c, aggregate=self.number(aggregate_id))
-            assistant = columns.assistant_of(found[1]) if found else None
-            self._steps[aggregate_id] = (assistant, found[0]) if found and assistant else None
+    @staticmethod
+    def _of_step(row: EventRow, step: tuple[str, int] | None) -> tuple[str, int] | None:
+        """The same of a fact of that step; None for any other."""
+        rest = columns.without(row.data, step[0]) if step else None
+        return None if rest is None or step is None else (rest, step[1])
+
+    def _newest_step(self, aggregate_id: str) -> tuple[str, int] | None:
+        found = self._q.event_newest_step(self._c, aggregate=self.number(aggregate_id))
+        head = columns.head(aggregate_id, found[1]) if found else ""
+        self._steps[aggregate_id] = (head, found[0]) if found and head else None
         return self._steps[aggregate_id]
 
     def holds(self, appended: Appended) -> bool:

@@ -142,10 +142,10 @@ class Inbox:
             promoted_seq=promoted_seq,
             wake_pending=int(wake_pending),
         )
-        if inserted is not None:
+        if inserted:
             self._know(row)
             self._found = (message_id, text)
-        return inserted is not None
+        return inserted == 1
 
     def prompt(self, row: InputRow) -> str:
         """Its prompt as JSON text, wherever that stands. Raises `MessageUndecodable` where its fact is missing, cannot be read
@@ -198,7 +198,7 @@ class Inbox:
     def promote(self, message_id: str, promoted_seq: int) -> bool:
         """Promoted, its wake settled in the same statement; False where it was not pending."""
         row = self.get(message_id)
-        if row is None or self._q.input_promote(self._c, id=message_id, promoted_seq=promoted_seq) is None:
+        if row is None or not self._q.input_promote(self._c, id=message_id, promoted_seq=promoted_seq):
             return False
         self._know(replace(row, promoted_seq=promoted_seq, wake_pending=False))
         return True

@@ -129,11 +129,11 @@ class Messages:
             time_created=message.time.created,
             data=bodies.dump_message(message),
         )
-        if inserted is not None and isinstance(message, messages.Assistant):
+        if inserted and isinstance(message, messages.Assistant):
             self.flush()
             self._kept.pop(session_id, None)
             self._newest = _Newest(session_id, message, next_ordinal=0)
-        return inserted is not None
+        return inserted == 1
 
     def update(self, message: messages.Message) -> None:
         """Another header."""

@@ -43,19 +43,17 @@ class Recoveries:
 
     def insert(self, recovered: events.StepRecovered, continuation_message_id: str, time_created: int) -> bool:
         """A recovered execution; False where it is known."""
-        return (
-            self._q.recovery_insert(
-                self._c,
-                execution_id=recovered.execution_id,
-                session_id=recovered.session_id,
-                assistant_message_id=recovered.assistant_message_id,
-                continuation_message_id=continuation_message_id,
-                phase=recovered.phase,
-                wake_pending=int(recovered.armed),
-                time_created=time_created,
-            )
-            is not None
+        inserted = self._q.recovery_insert(
+            self._c,
+            execution_id=recovered.execution_id,
+            session_id=recovered.session_id,
+            assistant_message_id=recovered.assistant_message_id,
+            continuation_message_id=continuation_message_id,
+            phase=recovered.phase,
+            wake_pending=int(recovered.armed),
+            time_created=time_created,
         )
+        return inserted == 1
 
     def get(self, execution_id: str) -> RecoveryRow | None:
         """One recovery."""

@@ -169,21 +169,19 @@ class Sessions:
     def insert(self, created: events.SessionCreated, time: int) -> bool:
         """A new row, under the number of the session's log; False where the id is already projected."""
         self._written(created.session_id)
-        return (
-            self._q.session_insert(
-                self._c,
-                number=self._events.number(created.session_id),
-                id=created.session_id,
-                agent=created.agent,
-                model=created.model,
-                title=created.title,
-                metadata=codec.dump_optional(created.metadata),
-                policy=codec.dump(created.policy or events.Policy()),
-                forked_from=codec.dump_optional(created.forked_from),
-                time_created=time,
-            )
-            is not None
+        inserted = self._q.session_insert(
+            self._c,
+            number=self._events.number(created.session_id),
+            id=created.session_id,
+            agent=created.agent,
+            model=created.model,
+            title=created.title,
+            metadata=codec.dump_optional(created.metadata),
+            policy=codec.dump(created.policy or events.Policy()),
+            forked_from=codec.dump_optional(created.forked_from),
+            time_created=time,
         )
+        return inserted == 1
 
     def get(self, session_id: str) -> SessionRow | None:
         """One session. Raises `SessionUndecodable`."""

@@ -43,11 +43,10 @@ SELECT name FROM event_type WHERE number = :number;
 INSERT INTO event_type (name) VALUES (:name) RETURNING number;
 
 -- name: event_append(id, aggregate, seq, type, created, data, metadata, earlier, proof)*!
--- Store events; each answers its commit position, or nothing where its id is in the log already.
+-- Store events, at one commit position after the other; none where its id is in the log already.
 INSERT INTO event (id, aggregate, seq, type, created, data, metadata, earlier, proof)
 VALUES (:id, :aggregate, :seq, :type, :created, :data, :metadata, :earlier, :proof)
-ON CONFLICT (id) WHERE id IS NOT NULL DO NOTHING
-RETURNING position;
+ON CONFLICT (id) WHERE id IS NOT NULL DO NOTHING;
 
 -- name: event_proof(position)$
 -- What the event at that commit position proves, null for none.
@@ -103,12 +102,11 @@ DELETE FROM event WHERE aggregate = :aggregate;
 
 -- == sessions =================================================================================================================
 
--- name: session_insert(number, id, agent, model, title, metadata, policy, forked_from, time_created)$
--- A new session row, under the number of its log; null where the id is already projected.
+-- name: session_insert(number, id, agent, model, title, metadata, policy, forked_from, time_created)!
+-- A new session row, under the number of its log; none where the id is already projected.
 INSERT INTO session (number, id, agent, model, title, metadata, policy, forked_from, time_created, time_updated)
 VALUES (:number, :id, :agent, :model, :title, :metadata, :policy, :forked_from, :time_created, :time_created)
-ON CONFLICT (id) DO NOTHING
-RETURNING id;
+ON CONFLICT (id) DO NOTHING;
 
 -- name: session_get(id)^
 -- One session.
@@ -189,12 +187,11 @@ SELECT time FROM tombstone WHERE session_id = :session_id;
 
 -- == messages =================================================================================================================
 
--- name: message_insert(id, session_id, type, seq, time_created, data)$
--- A new message; null where the id is taken.
+-- name: message_insert(id, session_id, type, seq, time_created, data)!
+-- A new message; none where the id is taken.
 INSERT INTO session_message (id, session, type, seq, time_created, data)
 VALUES (:id, (SELECT number FROM session WHERE id = :session_id), :type, :seq, :time_created, :data)
-ON CONFLICT (id) DO NOTHING
-RETURNING id;
+ON CONFLICT (id) DO NOTHING;
 
 -- name: message_update(id, data)!
 -- Another header for a message that exists.
@@ -284,14 +281,13 @@ ORDER BY message.seq, part.ordinal;
 
 -- == inbox ====================================================================================================================
 
--- name: input_insert(id, session_id, kind, prompt, delivery, time_created, admitted_seq, promoted_seq, wake_pending)$
--- A new input; null where the id is taken.
+-- name: input_insert(id, session_id, kind, prompt, delivery, time_created, admitted_seq, promoted_seq, wake_pending)!
+-- A new input; none where the id is taken.
 INSERT INTO session_input (id, session, kind, prompt, delivery, admitted_delivery, time_created, admitted_seq, promoted_seq,
                            wake_pending)
 VALUES (:id, (SELECT number FROM session WHERE id = :session_id), :kind, :prompt, :delivery, :delivery, :time_created,
         :admitted_seq, :promoted_seq, :wake_pending)
-ON CONFLICT (id) DO NOTHING
-RETURNING id;
+ON CONFLICT (id) DO NOTHING;
 
 -- name: input_get(id)^
 -- One input.
@@ -323,11 +319,10 @@ SELECT id, :session_id, kind, prompt, delivery, admitted_delivery, time_created,
 FROM session_input WHERE session = (SELECT number FROM session WHERE id = :session_id)
 AND outcome IS NULL ORDER BY admitted_seq;
 
--- name: input_promote(id, promoted_seq)$
--- Into the transcript, its wake settled; null where it is not pending.
+-- name: input_promote(id, promoted_seq)!
+-- Into the transcript, its wake settled, where it is pending.
 UPDATE session_input SET promoted_seq = :promoted_seq, wake_pending = 0
-WHERE id = :id AND promoted_seq IS NULL AND outcome IS NULL
-RETURNING id;
+WHERE id = :id AND promoted_seq IS NULL AND outcome IS NULL;
 
 -- name: input_request(id)!
 -- Someone wants it to run.
@@ -373,12 +368,11 @@ WHERE input.wake_pending = 1 AND input.promoted_seq IS NULL AND input.outcome IS
 
 -- == claims ===================================================================================================================
 
--- name: claim_insert(id, session_id, owner_id, purpose, phase, time_created, expires_at)$
--- Take the claim; null where the session has one.
+-- name: claim_insert(id, session_id, owner_id, purpose, phase, time_created, expires_at)!
+-- Take the claim; none where the session has one.
 INSERT INTO session_execution (id, session_id, owner_id, purpose, phase, time_created, expires_at)
 VALUES (:id, :session_id, :owner_id, :purpose, :phase, :time_created, :expires_at)
-ON CONFLICT (session_id) DO NOTHING
-RETURNING id;
+ON CONFLICT (session_id) DO NOTHING;
 
 -- name: claim_of_session(session_id)^
 -- The claim of a session.
@@ -391,39 +385,36 @@ FROM session_execution WHERE session_id = :session_id;
 UPDATE session_execution SET phase = :phase, assistant_message_id = :assistant_message_id
 WHERE id = :id AND owner_id = :owner_id;
 
--- name: claim_hand_over(id, owner_id, next_id, time_created)$
+-- name: claim_hand_over(id, owner_id, next_id, time_created)!
 -- The row goes on to the next execution without being up for grabs in between; a mark is settled by now.
 UPDATE session_execution SET id = :next_id, purpose = 'turn', phase = 'safe', assistant_message_id = NULL, interrupted = 0,
        time_created = :time_created, recovery_error = NULL, recovery_attempts = 0, recovery_not_before = NULL
-WHERE id = :id AND owner_id = :owner_id
-RETURNING id;
+WHERE id = :id AND owner_id = :owner_id;
 
--- name: claim_adopt(id, owner_id, next_id, assistant_message_id)$
+-- name: claim_adopt(id, owner_id, next_id, assistant_message_id)!
 -- A parked execution takes the claim under its own id again.
 UPDATE session_execution SET id = :next_id, phase = 'unknown', assistant_message_id = :assistant_message_id
-WHERE id = :id AND owner_id = :owner_id
-RETURNING id;
+WHERE id = :id AND owner_id = :owner_id;
 
--- name: claim_renew(id, owner_id, expires_at)$
+-- name: claim_renew(id, owner_id, expires_at)!
 -- A longer lease, for an owner that still holds it.
-UPDATE session_execution SET expires_at = :expires_at WHERE id = :id AND owner_id = :owner_id AND expires_at > 0
-RETURNING id;
+UPDATE session_execution SET expires_at = :expires_at WHERE id = :id AND owner_id = :owner_id AND expires_at > 0;
 
--- name: claim_delete(id, owner_id)$
+-- name: claim_delete(id, owner_id)!
 -- Let go.
-DELETE FROM session_execution WHERE id = :id AND owner_id = :owner_id RETURNING id;
+DELETE FROM session_execution WHERE id = :id AND owner_id = :owner_id;
 
--- name: claim_delete_dead(id, owner_id, expires_at)$
+-- name: claim_delete_dead(id, owner_id, expires_at)!
 -- Remove a dead claim, if it is still the one that was judged dead.
-DELETE FROM session_execution WHERE id = :id AND owner_id = :owner_id AND expires_at = :expires_at RETURNING id;
+DELETE FROM session_execution WHERE id = :id AND owner_id = :owner_id AND expires_at = :expires_at;
 
 -- name: claim_mark(session_id)!
 -- An interrupt was acknowledged: the owner must settle it.
 UPDATE session_execution SET interrupted = 1 WHERE session_id = :session_id;
 
--- name: claim_expire(id, owner_id)$
+-- name: claim_expire(id, owner_id)!
 -- A graceful stop: whoever comes next may recover at once.
-UPDATE session_execution SET expires_at = 0 WHERE id = :id AND owner_id = :owner_id RETURNING id;
+UPDATE session_execution SET expires_at = 0 WHERE id = :id AND owner_id = :owner_id;
 
 -- name: claim_all()
 -- Every claim there is (at most one a session).
@@ -449,13 +440,12 @@ FROM session_execution WHERE id = :id;
 
 -- == recoveries ===============================================================================================================
 
--- name: recovery_insert(execution_id, session_id, assistant_message_id, continuation_message_id, phase, wake_pending, time_created)$
--- A recovered execution and its continuation; null where it is known.
+-- name: recovery_insert(execution_id, session_id, assistant_message_id, continuation_message_id, phase, wake_pending, time_created)!
+-- A recovered execution and its continuation; none where it is known.
 INSERT INTO session_recovery (execution_id, session_id, assistant_message_id, continuation_message_id, phase, wake_pending,
                               time_created)
 VALUES (:execution_id, :session_id, :assistant_message_id, :continuation_message_id, :phase, :wake_pending, :time_created)
-ON CONFLICT (execution_id) DO NOTHING
-RETURNING execution_id;
+ON CONFLICT (execution_id) DO NOTHING;
 
 -- name: recovery_get(execution_id)^
 -- One recovery.
