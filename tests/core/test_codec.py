@@ -309,11 +309,18 @@ def test_session_facts_are_all_in_the_registry_log_11():
 
 
 AT = messages.MessageTime(7, 9)
+FAILED = messages.Failure("unknown", "gone")
 PARTS = (
     messages.TextPart('t"\\', "said", ended=True),
     messages.ReasoningPart("é", "thought", {"x": {}}, ended=True),
     messages.ToolPart("c\n\u2028", "go", messages.Pending('{"a'), messages.PartTime(7), "read", provider_executed=True),
     messages.ToolPart("c", "go", messages.Completed({"effect": "write"}, None, ()), messages.PartTime(7, 8, 9)),
+    messages.TextPart("t"),
+    messages.ReasoningPart("t"),
+    messages.ToolPart("c", "go", messages.Running({}, {"x": None}, ({"text": "é"},)), messages.PartTime(7, 8)),
+    messages.ToolPart(
+        "c", "go", messages.Errored({}, FAILED), messages.PartTime(7), approval=messages.Approval({}, 9, "deny", "by")
+    ),
 )
 HEADS = (
     messages.User("m", 3, messages.MessageTime(7), messages.text_prompt("hi"), "steer"),
@@ -321,6 +328,13 @@ HEADS = (
     messages.Assistant("m", 3, messages.MessageTime(7), "main", "scripted:x"),
     messages.Synthetic("m", 3, messages.MessageTime(7), "go on"),
     messages.Compaction("m", 3, AT, "auto"),
+    messages.Assistant(
+        "m", 3, AT, "main", "x", PARTS, "stop", messages.Tokens(1), 0, FAILED, messages.Retry(2, 9, FAILED)
+    ),
+    messages.System("m", 3, messages.MessageTime(7), "time"),
+    messages.AgentSwitched("m", 3, messages.MessageTime(7), "other"),
+    messages.ModelSwitched("m", 3, messages.MessageTime(7), "new", "old"),
+    messages.Compaction("m", 3, AT, "manual", "completed", "all", "m", FAILED),
 )
 
 
@@ -330,6 +344,10 @@ def test_a_part_s_row_leaves_out_its_id_and_what_most_calls_are_db(part):
     row = columns.dump_part(part)
     assert not {"id", "call_id"} & set(codec.load_object(row))
     assert ("effect" in codec.load_object(row)) == (part is PARTS[2])
+    whole = codec.load_object(codec.dump_part(part))
+    usual = {("effect", "write"), ("provider_executed", False), ("id", part_id), ("call_id", part_id)}
+    kept = {name: one for name, one in whole.items() if isinstance(one, dict) or (name, one) not in usual}
+    assert row == codec.dump(kept), "to the byte"
     assert columns.load_part("s", "m", kind, part_id, row) == part
 
 
@@ -339,7 +357,11 @@ def test_a_message_s_row_leaves_out_what_stands_in_columns_db(message):
     held = codec.load_object(row)
     assert not {"id", "seq", "parts"} & set(held)
     assert held["time"] == ({"completed": 9} if message.time == AT else {})
-    assert columns.load_message("s", message.id, kind, row, seq=3, created=7) == message
+    whole = codec.load_object(codec.dump_message(message))
+    del whole["id"], whole["seq"], whole["time"]["created"]
+    assert row == codec.dump(whole), "to the byte"
+    bare = codec.with_parts(message, ()) if kind == "assistant" else message
+    assert columns.load_message("s", message.id, kind, row, seq=3, created=7) == bare
 
 
 @pytest.mark.parametrize("damaged", ["", "{}", "[]", '{"text"', '{"time":[]}', '{"id":"x","time":{}}', "{,}"])

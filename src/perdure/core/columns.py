@@ -8,6 +8,7 @@ one that says otherwise further on.
 
 from __future__ import annotations
 
+import typing
 from typing import Any
 
 from perdure import errors
@@ -19,6 +20,10 @@ PROMOTED = codec.versioned(events.PromptPromoted)
 _TIME = '{"time":{'
 _ASSISTANT = '{"assistant_message_id":"'
 _TOKENS = value.names(messages.Tokens)
+_HEADERS = {
+    kind: [name for name in value.names(kind) if name not in {"id", "seq", "time", "parts"}]
+    for kind in typing.get_args(messages.Message)
+}
 _PROMPT = '"prompt":'
 _WANTED = ',"request_execution":'
 
@@ -86,11 +91,14 @@ def dump_message(message: messages.Message, *, prompt: bool = True) -> str:
     """A message's header, without what stands in columns: id, seq and the time it was created; a user's without its
     `prompt`, where that stands in a fact.
     """
-    held = codec.bare(message)
-    held.pop("parts", None)
-    if not prompt:
-        del held["prompt"]
-    del held["id"], held["seq"], held["time"]["created"]
+    completed = message.time.completed
+    held: dict[str, Any] = {"time": {} if completed is None else {"completed": completed}}
+    for name in _HEADERS[message.__class__]:
+        item = getattr(message, name)
+        if item is not None and (prompt or name != "prompt"):
+            held[name] = (
+                codec.bare(item) if name == "prompt" else item
+            )  # nothing else of these has fields that are None
     return codec.dump(held)
 
 
@@ -125,27 +133,29 @@ def dump_usage(usage: messages.Usage | None) -> str | None:
     """What was used, without what is 0; None stays None."""
     if usage is None:
         return None
-    tokens = {name: getattr(usage.tokens, name) for name in _TOKENS}
-    counts = {"cost": usage.cost, "unknown_cost": usage.unknown_cost, "unknown_tokens": usage.unknown_tokens}
-    held = {"tokens": _counted(tokens), **counts}
-    return codec.dump(_counted(held))
-
-
-def _counted(held: dict[str, Any]) -> dict[str, Any]:
-    return {name: count for name, count in held.items() if count}
+    tokens = {name: count for name in _TOKENS if (count := getattr(usage.tokens, name))}
+    held: dict[str, Any] = {"tokens": tokens} if tokens else {}
+    for name in ("cost", "unknown_cost", "unknown_tokens"):
+        if count := getattr(usage, name):
+            held[name] = count
+    return codec.dump(held)
 
 
 def dump_part(part: messages.Part) -> str:
     """A part as its row holds it: without its id, which stands in a column, and what most calls are."""
-    held = codec.bare(part)
-    if not isinstance(part, messages.ToolPart):
+    if isinstance(part, messages.TextPart):
+        return codec.dump({"text": part.text, "ended": part.ended})
+    if isinstance(part, messages.ReasoningPart):
+        held = codec.bare(part)
         del held["id"]
         return codec.dump(held)
-    del held["call_id"]
-    if part.effect == "write":
-        del held["effect"]
-    if not part.provider_executed:
-        del held["provider_executed"]
+    held = {"name": part.name, "state": codec.bare(part.state), "time": codec.bare(part.time)}
+    if part.effect != "write":
+        held["effect"] = part.effect
+    if part.provider_executed:
+        held["provider_executed"] = True
+    if part.approval:
+        held["approval"] = codec.bare(part.approval)
     held["status"] = messages.tool_status(part)
     return codec.dump(held)
 
