@@ -3,7 +3,8 @@
 import pytest
 
 from perdure.core import messages
-from perdure.store import claims, inbox, sessions
+from perdure.store import claims, context, inbox, sessions
+from perdure.store.context import EpochRow
 from perdure.store.sqlite import SqliteStore
 
 USED = messages.Usage(messages.Tokens(1, 2, 3, 4, 5), 6, 7, 8)
@@ -18,6 +19,7 @@ def busy(build):
         tx.sessions.open_execution("ses_1", "exe_1", "turn", 2)
         build.input(tx, "runs", seq=1, promoted_seq=3)
         build.input(tx, "waits", seq=2)
+        tx.context.put_epoch("ses_1", EpochRow("You are.", "{}", 0))
 
     return work
 
@@ -33,6 +35,7 @@ def state(tx):
         "fenced": tx.claims.fence("exe_1", "own_1"),
         "running": [one.id for one in tx.inbox.running("ses_1")],
         "pending": [(one.id, one.wake_pending) for one in tx.inbox.pending("ses_1")],
+        "epoch": tx.context.epoch("ses_1"),
     }
 
 
@@ -45,6 +48,7 @@ def everything(tx):
     tx.claims.mark_interrupted("ses_1")
     tx.inbox.settle("runs", "succeeded", None, 9)
     tx.inbox.promote("waits", 10)
+    tx.context.put_epoch("ses_1", EpochRow("You are.", '{"a":"b"}', 9))
 
 
 @pytest.fixture
@@ -134,7 +138,7 @@ async def test_a_deleted_session_is_forgotten_with_all_its_rows_db_1(pair):
 
 async def test_what_is_remembered_has_a_bound(pair, build, monkeypatch):
     ours, _ = pair
-    for module in (sessions, inbox, claims):
+    for module in (sessions, inbox, claims, context):
         monkeypatch.setattr(module, "KEPT", 3)
 
     def many(tx):
@@ -143,10 +147,12 @@ async def test_what_is_remembered_has_a_bound(pair, build, monkeypatch):
             build.input(tx, f"in_{number}", f"ses_{number}x")
             assert tx.sessions.get(f"ses_{number}x")
             assert tx.claims.of_session(f"ses_{number}x") is None
+            tx.context.put_epoch(f"ses_{number}x", EpochRow("", "{}", 0))
+            assert tx.context.epoch(f"ses_{number}x")
         return tx
 
     tx = await ours.write(many)
-    assert (tx.sessions._rows, tx.inbox._rows, tx.claims._of) == ({}, {}, {})
+    assert (tx.sessions._rows, tx.inbox._rows, tx.claims._of, tx.context._epochs) == ({}, {}, {}, {})
     assert (await ours.write(state))["running"] == ["runs"]
 
 
@@ -158,6 +164,7 @@ async def test_long_texts_are_not_remembered_however_few_they_are_and_read_again
         build.session(tx, "ses_2", metadata={"about": long})
         build.input(tx, "long", "ses_2", text=long)
         build.input(tx, "short", "ses_2", seq=1)
+        tx.context.put_epoch("ses_2", EpochRow(long, "{}", 0))
         return tx
 
     tx = await ours.write(work)
@@ -170,6 +177,8 @@ async def test_long_texts_are_not_remembered_however_few_they_are_and_read_again
         assert "ses_2" not in tx.sessions._rows
         assert long not in repr((tx.inbox._rows, tx.inbox._unsettled, tx.inbox._found))
     assert found == ["short"]
+    assert (await ours.write(lambda tx: tx.context.epoch("ses_2"))).baseline == long
+    assert "ses_2" not in tx.context._epochs
     row = await ours.write(lambda tx: tx.sessions.get("ses_2"))
     assert (row.metadata, row.wake_attempts) == ({"about": long}, 1)
     assert [one.id for one in await ours.write(lambda tx: tx.inbox.running("ses_2"))] == ["long"]

@@ -178,7 +178,7 @@ class Claims:
             return Taken()
         if claim:
             if claim.id == claim_id:  # this unit ran before, and its commit took place
-                return Taken(session.wake_attempts, tx.events.sequence(session_id)[0], session)
+                return Taken(session.wake_attempts, tx.events.last(session_id), session)
             dead = owner.has_left(claim.owner_id, claim.expires_at, unit.now)
             return Taken(dead=True) if dead else Taken(refused_by=claim.owner_id)
         waiting = promotion.waiting(tx, session_id, unit.now)
@@ -203,7 +203,7 @@ class Claims:
         continued = any(one.continuation for one in waiting)
         if continued and (recovery := tx.recoveries.waiting(session_id)):
             tx.recoveries.add_attempt(recovery.execution_id)
-        return Taken(tx.sessions.add_wake_attempt(session_id), tx.events.sequence(session_id)[0], session)
+        return Taken(tx.sessions.add_wake_attempt(session_id), tx.events.last(session_id), session)
 
     async def acquire_compaction(self, session_id: str, message_id: str) -> Held:
         """Take the claim for a compaction somebody asked for; its start is durable when this returns (CMP-3).

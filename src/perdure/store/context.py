@@ -1,4 +1,8 @@
-"""Rows of `session_context_epoch` and `session_draft`: operational, never part of the log."""
+"""Rows of `session_context_epoch` and `session_draft`: operational, never part of the log.
+
+Every change is written at once. What a connection has seen of an epoch is kept beside, from unit to unit too, until another
+connection commits or something is rolled back (`group_commit.py`): each step of a turn asks for it.
+"""
 
 from __future__ import annotations
 
@@ -25,22 +29,42 @@ class DraftRow(Value):
     text: str
 
 
+KEPT = 1024
+LONG = 16 * 1024
+"""An epoch with more characters is read again whenever it is asked for."""
+
+
 class Context:
     """Verbs on epochs and drafts."""
 
-    __slots__ = ("_c", "_q")
+    __slots__ = ("_c", "_epochs", "_q")
 
     def __init__(self, statements: Any, connection: Any) -> None:
         """Bind to a connection."""
         self._q, self._c = statements, connection
+        self.forget()
+
+    def forget(self) -> None:
+        """What is known may no longer be so."""
+        self._epochs: dict[str, EpochRow] = {}
+
+    def keep(self) -> None:
+        """The unit ended; what is known serves the next ones, within bounds."""
+        if len(self._epochs) > KEPT:
+            self.forget()
 
     def epoch(self, session_id: str) -> EpochRow | None:
         """The session's epoch."""
-        row = self._q.epoch_get(self._c, session_id=session_id)
-        return EpochRow(*row) if row else None
+        known = self._epochs.get(session_id)
+        if known is None and (row := self._q.epoch_get(self._c, session_id=session_id)):
+            known = EpochRow(*row)
+            if len(known.baseline) + len(known.snapshot) <= LONG:
+                self._epochs[session_id] = known
+        return known
 
     def put_epoch(self, session_id: str, epoch: EpochRow) -> None:
         """A new epoch, or a snapshot that moved on."""
+        self._epochs.pop(session_id, None)
         self._q.epoch_put(
             self._c,
             session_id=session_id,
@@ -51,6 +75,7 @@ class Context:
 
     def delete_epoch(self, session_id: str) -> None:
         """The next boundary opens a new one."""
+        self._epochs.pop(session_id, None)
         self._q.epoch_delete(self._c, session_id=session_id)
 
     def put_draft(self, session_id: str, draft: DraftRow) -> None:

@@ -185,6 +185,11 @@ class Events:
         row = self._q.sequence_get(self._c, aggregate_id=aggregate_id)
         return (row[1], row[2]) if row else (-1, None)
 
+    def last(self, aggregate_id: str) -> int:
+        """Last number taken (-1 if none)."""
+        known = self.taken.get(aggregate_id) or self._kept.get(aggregate_id)
+        return known.last if known else self.sequence(aggregate_id)[0]
+
     def put_sequence(self, aggregate_id: str, seq: int, owner_id: str | None) -> None:
         """Set number and owner."""
         self._let_go(aggregate_id)

@@ -30,6 +30,7 @@ class Tx:
     """The verbs of one connection, valid inside a unit of work only."""
 
     __slots__ = (
+        "_remembering",
         "approvals",
         "claims",
         "content",
@@ -53,6 +54,7 @@ class Tx:
         self.approvals = Approvals(statements, connection)
         self.context = Context(statements, connection)
         self.content = Content(statements, connection)
+        self._remembering = (self.events, self.sessions, self.messages, self.inbox, self.claims, self.context)
         self.upkeep = Upkeep(
             statements,
             connection,
@@ -78,12 +80,12 @@ class Tx:
     def end(self) -> None:
         """The unit did what it wanted to: write what it keeps, and remember what the next may need. Raises as `flush`."""
         self.flush()
-        for group in (self.events, self.sessions, self.messages, self.inbox, self.claims):
+        for group in self._remembering:
             group.keep()
 
     def forget(self) -> None:
         """What is remembered may no longer be so: another connection committed, or units before were rolled back."""
-        for group in (self.events, self.sessions, self.messages, self.inbox, self.claims):
+        for group in self._remembering:
             group.forget()
 
 
