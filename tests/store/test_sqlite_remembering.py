@@ -2,8 +2,8 @@
 
 import pytest
 
-from perdure.core import messages
-from perdure.store import claims, context, inbox, sessions
+from perdure.core import events, messages
+from perdure.store import approvals, claims, context, inbox, sessions
 from perdure.store.context import EpochRow
 from perdure.store.sqlite import SqliteStore
 
@@ -122,6 +122,28 @@ async def test_what_a_unit_changed_of_a_session_is_in_every_answer_about_it_db_1
     assert await ours.read(lambda tx: tx.sessions.get("ses_1")) == row
 
 
+async def test_a_call_that_waits_is_closed_whoever_asked_for_it_and_when_db_1(pair, build):
+    ours, theirs = pair
+    asked = events.ToolApprovalRequested(session_id="ses_1", assistant_message_id="msg_1", call_id="c", input={})
+
+    def ask(tx):
+        tx.approvals.put(asked, "exe_1", 5)
+
+    def fails(tx):
+        tx.approvals.close("ses_1")
+        raise LookupError
+
+    await ours.write(lambda tx: tx.messages.insert("ses_1", build.assistant()))
+    for store in (ours, theirs, ours):
+        await ours.write(lambda tx: tx.approvals.close("ses_1"))
+        await store.write(ask)
+        with pytest.raises(LookupError):
+            await ours.write(fails)
+        assert [row.call_id for row in await ours.read(lambda tx: tx.approvals.waiting("ses_1"))] == ["c"]
+        await ours.write(lambda tx: tx.approvals.close("ses_1"))
+        assert await ours.read(lambda tx: tx.approvals.waiting("ses_1")) == []
+
+
 async def test_a_deleted_session_is_forgotten_with_all_its_rows_db_1(pair):
     ours, _ = pair
 
@@ -138,7 +160,7 @@ async def test_a_deleted_session_is_forgotten_with_all_its_rows_db_1(pair):
 
 async def test_what_is_remembered_has_a_bound(pair, build, monkeypatch):
     ours, _ = pair
-    for module in (sessions, inbox, claims, context):
+    for module in (sessions, inbox, claims, context, approvals):
         monkeypatch.setattr(module, "KEPT", 3)
 
     def many(tx):
@@ -149,10 +171,12 @@ async def test_what_is_remembered_has_a_bound(pair, build, monkeypatch):
             assert tx.claims.of_session(f"ses_{number}x") is None
             tx.context.put_epoch(f"ses_{number}x", EpochRow("", "{}", 0))
             assert tx.context.epoch(f"ses_{number}x")
+            tx.approvals.close(f"ses_{number}x")
         return tx
 
     tx = await ours.write(many)
     assert (tx.sessions._rows, tx.inbox._rows, tx.claims._of, tx.context._epochs) == ({}, {}, {}, {})
+    assert tx.approvals._closed == set()
     assert (await ours.write(state))["running"] == ["runs"]
 
 

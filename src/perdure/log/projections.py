@@ -51,10 +51,7 @@ class RowView:
 def project(tx: port.Tx, recorded: Recorded) -> None:
     """Bring the rows up to one more fact. Facts of other aggregates change nothing."""
     kind: type[Any] = recorded.data.__class__
-    if kind not in fold.RULES:
-        return
-    session_id = recorded.aggregate_id
-    changes = fold.changes(RowView(tx, session_id), recorded)
+    changes = fold.changes(RowView(tx, recorded.aggregate_id), recorded)
     rule = ROWS.get(kind)
     if rule and (changes or kind not in projection.ONLY_IF_TAKEN):
         rule(tx, recorded)

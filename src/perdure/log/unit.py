@@ -74,14 +74,13 @@ class Unit:
         row = rows.EventRow(
             recorded.id, recorded.aggregate_id, recorded.seq, stored_type, recorded.created, data, metadata
         )
-        self.tx.events.append(row, None if self.appended else self.proof, admitted=self._admitted(recorded))
+        admitted = self._admitted(recorded) if isinstance(recorded.data, events.PromptPromoted) else None
+        self.tx.events.append(row, None if self.appended else self.proof, admitted=admitted)
         self.appended.append(recorded)
         return recorded
 
-    def _admitted(self, recorded: events.Recorded[Any]) -> int | None:
-        """Where a prompt that was just promoted was admitted; None where that is this very fact (IN-9), and of other facts."""
-        if not isinstance(recorded.data, events.PromptPromoted):
-            return None
+    def _admitted(self, recorded: events.Recorded[events.PromptPromoted]) -> int | None:
+        """Where a prompt that was just promoted was admitted; None where that is this very fact (IN-9)."""
         row = self.tx.inbox.get(recorded.data.message_id)
         return row.admitted_seq if row and row.admitted_seq < recorded.seq else None
 

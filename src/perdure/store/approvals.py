@@ -1,4 +1,8 @@
-"""Rows of `session_approval`: calls that wait for a person."""
+"""Rows of `session_approval`: calls that wait for a person.
+
+Each turn ends by closing those of its session that still wait. In which sessions none does is kept, from unit to unit, until
+another connection commits or something is rolled back (`group_commit.py`).
+"""
 
 from __future__ import annotations
 
@@ -23,17 +27,31 @@ class ApprovalRow:
     note: str | None
 
 
+KEPT = 1024
+
+
 class Approvals:
     """Verbs on approvals."""
 
-    __slots__ = ("_c", "_q")
+    __slots__ = ("_c", "_closed", "_q")
 
     def __init__(self, statements: Any, connection: Any) -> None:
         """Bind to a connection."""
         self._q, self._c = statements, connection
+        self.forget()
+
+    def forget(self) -> None:
+        """What is known may no longer be so."""
+        self._closed: set[str] = set()
+
+    def keep(self) -> None:
+        """The unit ended; what is known serves the next ones, within bounds."""
+        if len(self._closed) > KEPT:
+            self.forget()
 
     def put(self, requested: events.ToolApprovalRequested, execution_id: str, time_created: int) -> None:
         """A call waits."""
+        self._closed.discard(requested.session_id)
         self._q.approval_put(
             self._c,
             session_id=requested.session_id,
@@ -57,7 +75,9 @@ class Approvals:
 
     def close(self, session_id: str) -> None:
         """Nothing of the session waits any longer."""
-        self._q.approval_close(self._c, session_id=session_id)
+        if session_id not in self._closed:
+            self._q.approval_close(self._c, session_id=session_id)
+            self._closed.add(session_id)
 
     def find(self, session_id: str, call_id: str, message_id: str | None = None) -> ApprovalRow | None:
         """The approval of a call id in a session, of one assistant if it is named: else the one that waits, else the newest."""

@@ -38,6 +38,7 @@ class EventRow(Value):
 
 
 KEPT = 1024
+LONG = 16 * 1024
 
 _TELLING = {columns.STEP_STARTED, columns.ADMITTED}
 
@@ -77,6 +78,7 @@ class Events:
         "_kept",
         "_names",
         "_numbers",
+        "_prompts",
         "_q",
         "_steps",
         "_types",
@@ -131,7 +133,7 @@ class Events:
         for aggregate_id, one in self.taken.items():
             self._kept.pop(aggregate_id, None)
             self._kept[aggregate_id] = one
-        for kept in (self._kept, self._steps):
+        for kept in (self._kept, self._steps, self._prompts):
             while len(kept) > KEPT:
                 del kept[next(iter(kept))]
 
@@ -140,6 +142,8 @@ class Events:
         self._kept: dict[str, Sequence] = {}
         # How the facts of an aggregate's newest step begin, and the seq of the one that it began with; None where it has none.
         self._steps: dict[str, tuple[str, int] | None] = {}
+        # What the prompt last admitted to an aggregate says, unless it is long: seq, data, time.
+        self._prompts: dict[str, tuple[int, str, int]] = {}
         self._types: dict[str, int] = {}
         self._names: dict[int, str] = {}
 
@@ -239,12 +243,12 @@ class Events:
             return short
         data = columns.without_session(row.data, row.aggregate_id)
         if admitted is not None:
-            if any(seq == admitted for _, _, seq, *_ in self._waiting):
-                self.flush()  # a fork or an import: both in one unit
-            said, created = self._said(self.number(row.aggregate_id), admitted)
+            said, created = self._said_at_admission(row.aggregate_id, admitted)
             same = said is not None and created is not None and columns.promoted(said, created) == data
             return ("{}", admitted) if same else (data, None)
-        if head := columns.head(row.aggregate_id, data):
+        if row.type == columns.ADMITTED and len(data) <= LONG:
+            self._prompts[row.aggregate_id] = row.seq, data, row.created
+        elif head := columns.head(row.aggregate_id, data):
             if row.type == columns.STEP_STARTED:
                 self._steps[row.aggregate_id] = head, row.seq
             elif row.aggregate_id not in self._steps:
@@ -262,6 +266,14 @@ class Events:
         head = columns.head(aggregate_id, found[1]) if found else ""
         self._steps[aggregate_id] = (head, found[0]) if found and head else None
         return self._steps[aggregate_id]
+
+    def _said_at_admission(self, aggregate_id: str, seq: int) -> tuple[str, int] | tuple[None, None]:
+        newest, said, created = self._prompts.get(aggregate_id, (-1, "", 0))
+        if newest == seq:
+            return said, created
+        if any(one[2] == seq for one in self._waiting):
+            self.flush()  # a fork or an import: both in one unit
+        return self._said(self.number(aggregate_id), seq)
 
     def holds(self, appended: Appended) -> bool:
         """Whether that very event is in the log."""
@@ -358,6 +370,7 @@ class Events:
         """Delete the sequence row, then the events."""
         self._let_go(aggregate_id)
         self._steps.pop(aggregate_id, None)
+        self._prompts.pop(aggregate_id, None)
         number = self._q.sequence_delete(self._c, aggregate_id=aggregate_id)
         if number is not None:
             self._q.event_delete(self._c, aggregate=number)

@@ -65,7 +65,7 @@ class Messages:
     def flush(self) -> None:
         """Write what was changed."""
         newest = self._newest
-        if newest is None or newest.message is None:
+        if newest is None or newest.message is None or not (newest.changed or newest.parts):
             return
         if newest.changed:
             self._q.message_update(self._c, id=newest.message.id, data=bodies.dump_message(newest.message))

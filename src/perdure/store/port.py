@@ -54,7 +54,15 @@ class Tx:
         self.approvals = Approvals(statements, connection)
         self.context = Context(statements, connection)
         self.content = Content(statements, connection)
-        self._remembering = (self.events, self.sessions, self.messages, self.inbox, self.claims, self.context)
+        self._remembering = (
+            self.events,
+            self.sessions,
+            self.messages,
+            self.inbox,
+            self.claims,
+            self.approvals,
+            self.context,
+        )
         self.upkeep = Upkeep(
             statements,
             connection,

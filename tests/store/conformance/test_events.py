@@ -178,6 +178,25 @@ async def test_a_prompt_that_is_promoted_names_the_fact_that_admitted_it_where_t
     assert await whole(store) == [fact("session.created.1"), admitted, same, later, queued, same, admitted, same]
 
 
+async def test_what_a_prompt_said_that_is_in_no_log_tells_nothing_of_another_in_its_place_db(store, build):
+    said = ',"message_id":"m","kind":"user","prompt":{"parts":[]},"delivery":"steer"'
+    admitted = fact("session.prompt.admitted.1", f'{said},"request_execution":true')
+    promoted, begun = fact(PROMOTED, f'{said},"time_created":1'), fact("session.created.1")
+    other = fact("session.prompt.admitted.1", f'{said.replace("steer", "queue")},"request_execution":true')
+    await store.write(appending(build, begun))
+    with pytest.raises(Refused):
+        await store.write(appending(build, admitted, fail=True))
+    await store.write(appending(build, other))
+    await store.write(appending(build, promoted, admitted=1))
+    await store.write(appending(build, admitted))
+    await store.write(lambda tx: tx.events.remove("s"))
+    rest = [begun, begun, begun, other, promoted]
+    await store.write(appending(build, *rest[:4]))
+    await store.write(appending(build, promoted, admitted=3))
+    assert [earlier for _, earlier in await stored(store, build)] == [None] * 5
+    assert await whole(store) == rest
+
+
 async def test_a_log_that_was_removed_leaves_no_step_to_a_new_one_of_its_name_db(store, build):
     await store.write(appending(build, *BEGUN))
     await store.write(lambda tx: tx.events.remove("s"))
