@@ -20,6 +20,8 @@ A setting comes from the environment; a flag of the command line wins over that,
 
 MEANING = {
     "database_url": "The database: a path, `sqlite:PATH` or `sqlite:///PATH`. Put it on a local disk.",
+    "allow_network_files": "Use a database on a network file system (NFS, SMB, 9p, …) all the same. Then only one machine may "
+    "have it open.",
     "host": "Address the server binds. A wider one than loopback needs `PERDURE_TOKEN`.",
     "port": "Port the server binds; 0 takes a free one.",
     "token": "Bearer token of the server, and the one that commands send. Not set, a server on loopback makes one of its own.",

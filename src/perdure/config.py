@@ -40,6 +40,7 @@ class Settings(pydantic.BaseModel):
     max_body_mib: float = pydantic.Field(default=32.0, gt=0, le=1024)
     heartbeat_seconds: float = pydantic.Field(default=15.0, gt=0, le=3600)
     stall_seconds: float = pydantic.Field(default=30.0, gt=0, le=3600)
+    allow_network_files: bool = False
 
     @pydantic.model_validator(mode="before")
     @classmethod

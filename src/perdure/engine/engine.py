@@ -126,7 +126,8 @@ class Engine:
         if self.read_only:
             self.store = await sqlite.SqliteStore.look(path)
         else:
-            self.store = await sqlite.SqliteStore.open(path, seam=world.seam, probe=world.probe)
+            shared = self.settings.allow_network_files
+            self.store = await sqlite.SqliteStore.open(path, seam=world.seam, probe=world.probe, shared=shared)
         self.log = logs.Log(
             self.store,
             clock=world.clock,

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from perdure import clock, errors
+from perdure import clock, config, errors
 from perdure.core import codec
 from perdure.log import projections
 from perdure.log.log import Log
@@ -24,7 +24,7 @@ async def log(path: Path, *, create: bool = False) -> AsyncGenerator[Log]:
     """The log of a file, to change it. Raises `StoreUnusable` where there is none, unless it may be created, and its kind."""
     if not create:
         _expect(path)
-    async with _opened(await SqliteStore.open(path)) as opened:
+    async with _opened(await _store(path)) as opened:
         yield opened
 
 
@@ -63,7 +63,11 @@ def schema_of(path: Path) -> int:
 
 async def migrate(path: Path) -> None:
     """Make the file or bring its schema up to date, and let go of it. Raises as `log`."""
-    await (await SqliteStore.open(path)).close()
+    await (await _store(path)).close()
+
+
+async def _store(path: Path) -> SqliteStore:
+    return await SqliteStore.open(path, shared=config.settings().allow_network_files)
 
 
 def _there(path: Path) -> bool:

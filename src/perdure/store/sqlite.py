@@ -66,6 +66,7 @@ class SqliteStore:
         busy_timeout_ms: int = 1_000,
         deadline_ms: int = 10_000,
         readers: int = 2,
+        shared: bool = False,
         vfs: str | None = None,
         probe: group_commit.Probe | None = None,
     ) -> SqliteStore:
@@ -73,10 +74,10 @@ class SqliteStore:
 
         `busy_timeout_ms` is one wait for another process, `deadline_ms` how long a unit is tried for altogether; `probe` hears
         begin, unit, before_commit, after_commit and delivered in the writer; a function as `seam` is given the inline one and
-        gives what to use in its place. Raises `StoreUnusable`, `SchemaTooNew`,
+        gives what to use in its place; `shared` takes a file on a network file system. Raises `StoreUnusable`, `SchemaTooNew`,
         `StoreBusy`.
         """
-        place = sqlite_connection.Place(Path(path), busy_timeout_ms, deadline_ms, vfs)
+        place = sqlite_connection.Place(Path(path), busy_timeout_ms, deadline_ms, vfs, shared)
         if seam != "thread":
             inline = _Inline(place, probe)
             return cls(inline if seam == "inline" else seam(inline))

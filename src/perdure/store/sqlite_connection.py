@@ -20,7 +20,7 @@ from typing import TypeVar
 import apsw
 
 from perdure import errors
-from perdure.store import driver, schema
+from perdure.store import driver, filesystem, schema
 
 T = TypeVar("T")
 
@@ -38,6 +38,8 @@ class Place:
     busy_timeout_ms: int = 1_000
     deadline_ms: int = 10_000
     vfs: str | None = None
+    shared: bool = False
+    """Whether the file may lie where other machines have it too."""
 
     def deadline(self) -> float:
         """Until when (monotonic seconds) something begun now may wait for other processes."""
@@ -77,9 +79,11 @@ def patiently(place: Place, action: Callable[[], T]) -> T:
 def open_writer(place: Place, *, create: bool) -> driver.Connection:
     """A connection that writes, and the only one of its store that checkpoints; migrates a schema that is old.
 
-    Without `create` a missing file stays missing. Raises `StoreUnusable`, `SchemaTooNew` (nothing is changed then),
-    `StoreBusy`, or another `StoreError`.
+    Without `create` a missing file stays missing; with it one on a network file system is refused. Raises `StoreUnusable`,
+    `SchemaTooNew` (nothing is changed then), `StoreBusy`, or another `StoreError`.
     """
+    if create and not place.shared:
+        filesystem.refuse_shared(place.path)
     _look_at(place.path, create=create)
     connection = _connect(place)
     try:
