@@ -133,6 +133,7 @@ async def test_where_nobody_listens_nothing_is_written_down(engine):
     async with engine([[scripted.Text("Hi")]]) as app:
         await run(app)
         assert await started(app) == [None]
+    assert telemetry.turn("s") is telemetry.chat("s", "own", "m") is telemetry.tool("s", "look", "c"), "no span is made"
     assert telemetry.ids() == {}
 
 
