@@ -79,13 +79,15 @@ def _apply(held: tuple[messages.Message, ...], change: view.Change) -> tuple[mes
 class Builder:
     """A transcript that grows in place: the thousandth fact costs what the first did."""
 
-    __slots__ = ("_last", "_messages", "_newest", "_parts", "_thawed", "_whole", "seq")
+    __slots__ = ("_last", "_messages", "_newest", "_parts", "_places", "_thawed", "_whole", "seq")
 
     def __init__(self, held: Transcript) -> None:
         """Go on from a transcript, which stays as it is."""
         self.seq = held.seq
         self._whole: tuple[messages.Message, ...] | None = held.messages
-        self._messages: dict[str, messages.Message] = {one.id: one for one in held.messages}
+        # In a list beside their places: of a long one a tuple is made in a quarter of the time that a dict's values take.
+        self._messages = [*held.messages]
+        self._places = {one.id: place for place, one in enumerate(held.messages)}
         self._newest = held.newest_assistant()
         # The parts of one message, taken apart: the one that changes, which is the newest assistant (MSG-4).
         self._thawed: str | None = None
@@ -112,7 +114,8 @@ class Builder:
 
     def message(self, message_id: str) -> messages.Message | None:
         """A message by id, an assistant's parts perhaps behind."""
-        return self._messages.get(message_id)
+        place = self._places.get(message_id)
+        return None if place is None else self._messages[place]
 
     def apply(self, recorded: events.Recorded[Any]) -> bool:
         """Bring it up to one more fact; one at or below its seq changes nothing (MSG-5). Whether a message changed."""
@@ -137,12 +140,15 @@ class Builder:
                     parts[change.ordinal] = change.part
                 continue
             message = change.message
+            place = self._places.setdefault(message.id, len(self._messages))
             if isinstance(change, view.Update):
                 self._thaw(message.id)
-            elif message.id in self._messages:
+                self._messages[place] = message
+            elif place < len(self._messages):
                 msg = f"Message id {message.id} is already taken"
                 raise errors.LifecycleConflict(msg)
-            self._messages[message.id] = message
+            else:
+                self._messages.append(message)
             if isinstance(message, messages.Assistant):  # only the newest is ever updated
                 self._newest = message
 
@@ -150,20 +156,20 @@ class Builder:
         """The transcript so far; the builder may go on. Put together only where messages changed since the last time."""
         if self._whole is None:
             self._gather()
-            self._whole = tuple(self._messages.values())
+            self._whole = tuple(self._messages)
         return Transcript(self._whole, self.seq)
 
     def _thaw(self, message_id: str) -> list[messages.Part]:
         """The parts of that message, for changing."""
         if message_id != self._thawed:
             self._gather()
-            now, self._thawed = self._messages.get(message_id), message_id
+            now, self._thawed = self.message(message_id), message_id
             self._parts = [*now.parts] if isinstance(now, messages.Assistant) else []
             self._last = {messages.part_key(part): ordinal for ordinal, part in enumerate(self._parts)}
         return self._parts
 
     def _gather(self) -> None:
         """Put the message that was taken apart together again; its parts may go on changing."""
-        was, parts = self._messages.get(self._thawed or ""), tuple(self._parts)
+        was, parts = self.message(self._thawed or ""), tuple(self._parts)
         if isinstance(was, messages.Assistant) and was.parts != parts:
-            self._messages[was.id] = replace(was, parts=parts)
+            self._messages[self._places[was.id]] = replace(was, parts=parts)
