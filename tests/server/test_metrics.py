@@ -94,7 +94,7 @@ def test_what_callers_name_makes_no_endless_series():
     counts = metrics.Counts()
 
     def tell(fact):
-        counts.heard(events.Recorded("evt_1", "s", 0, 0, fact))
+        counts.heard([events.Recorded("evt_1", "s", 0, 0, fact)])
 
     for number in range(metrics.MODELS + 50):
         about = {"session_id": f"s{number}", "assistant_message_id": "m"}
@@ -110,7 +110,7 @@ def test_what_is_known_of_sessions_stays_within_its_bound(monkeypatch):
     counts = metrics.Counts()
     for number in range(9):
         fact = events.StepStarted(session_id=f"s{number}", assistant_message_id="m", agent="a", model="own:m")
-        counts.heard(events.Recorded("evt_1", "s", 0, 0, fact))
+        counts.heard([events.Recorded("evt_1", "s", 0, 0, fact)])
     assert list(counts._speaking) == ["s6", "s7", "s8"]
 
 

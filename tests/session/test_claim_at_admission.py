@@ -139,8 +139,8 @@ async def test_a_prompt_sent_while_the_drain_before_it_ends_takes_the_claim_alon
         gap.gate.open()
         return await following
 
-    def heard(event):
-        if isinstance(event.data, events.ExecutionEnded) and not prompting:
+    def heard(facts):
+        if any(isinstance(event.data, events.ExecutionEnded) for event in facts) and not prompting:
             node.engine.claims.acquire = lambda *_, **__: acquired.append(1)
             prompting.append(asyncio.create_task(follow_up()))
 

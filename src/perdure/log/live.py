@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -24,6 +24,7 @@ from perdure import errors
 from perdure.core import events
 
 Listener = Callable[[events.Event], Awaitable[None]]
+Tap = Callable[[Sequence[events.Recorded[Any]]], None]
 _logger = logging.getLogger("perdure.log")
 _listening: ContextVar[bool] = ContextVar("perdure_listening", default=False)
 
@@ -115,7 +116,7 @@ class Live:
         self._followers: dict[str, set[Follower]] = {}
         self._everything: set[Follower] = set()
         self._listeners: list[Listener] = []
-        self._taps: list[Callable[[events.Recorded[Any]], None]] = []
+        self._taps: list[Tap] = []
         self._typed: list[Subscriber] = []
         self._global: list[Subscriber] = []
         self._backlog: dict[str, deque[tuple[events.Recorded[Any], asyncio.Future[None]]]] = {}
@@ -148,8 +149,10 @@ class Live:
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener) if listener in self._listeners else None
 
-    def tap(self, heard: Callable[[events.Recorded[Any]], None]) -> Callable[[], None]:
-        """Call `heard` at once for every fact that listeners hear of: quick, and never failing. Returns what ends that."""
+    def tap(self, heard: Tap) -> Callable[[], None]:
+        """Call `heard` at once with the facts of every commit that listeners hear of: quick, and never failing. Returns what
+        ends that.
+        """
         self._taps.append(heard)
         return lambda: self._taps.remove(heard) if heard in self._taps else None
 
@@ -166,18 +169,21 @@ class Live:
 
     # -- announcing --------------------------------------------------------------------------------------------------------
 
-    def announce(self, recorded: Iterable[events.Recorded[Any]], *, notify: bool = True) -> list[asyncio.Future[None]]:
+    def announce(self, recorded: Sequence[events.Recorded[Any]], *, notify: bool = True) -> list[asyncio.Future[None]]:
         """Announce committed facts, in commit order; what must be awaited until every listener has heard them.
 
         Followers hear of every commit, listeners and channels only where `notify` says so (LOG-25).
         """
-        waits: list[asyncio.Future[None]] = []
         for event in recorded:
             self._offer(event.aggregate_id, event)
-            if not notify:
-                continue
-            for heard in self._taps:
-                heard(event)
+        if not notify:
+            return []
+        for heard in self._taps:
+            heard(recorded)
+        if not (self._listeners or self._backlog or self._typed or self._global):
+            return []
+        waits: list[asyncio.Future[None]] = []
+        for event in recorded:
             if self._listeners or event.aggregate_id in self._backlog:
                 waits.append(self._queue(event))
             else:
@@ -256,9 +262,10 @@ class Live:
         self._channels(announced)
 
     def _offer(self, aggregate_id: str, event: events.Event) -> None:
-        for group in (self._followers.get(aggregate_id, ()), self._everything):
-            for follower in group:
-                follower.offer(event)
+        for follower in self._followers.get(aggregate_id, ()):
+            follower.offer(event)
+        for follower in self._everything:
+            follower.offer(event)
 
     def _channels(self, event: events.Event) -> None:
         for group in (self._typed, self._global):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,11 +55,11 @@ class Counts:
             events.PromptWithdrawn: self._withdrawn,
         }
 
-    def heard(self, event: events.Recorded[Any]) -> None:
-        """Count a fact."""
-        count = self._table.get(event.data.__class__)
-        if count:
-            count(event.data)
+    def heard(self, facts: Sequence[events.Recorded[Any]]) -> None:
+        """Count them."""
+        for event in facts:
+            if count := self._table.get(event.data.__class__):
+                count(event.data)
 
     def _step_started(self, fact: events.StepStarted) -> None:
         model = fact.model

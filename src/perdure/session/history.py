@@ -9,7 +9,7 @@ sessions is bounded by its size, so that a few huge ones fill no memory. Not her
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -85,17 +85,18 @@ class Histories:
                 self._weigh(session_id, recorded.data)
         return len(missed)
 
-    def _heard(self, event: events.Recorded[Any]) -> None:
-        """Bring a transcript that is held up to a fact committed here. One that does not follow without a gap, or while the
+    def _heard(self, facts: Sequence[events.Recorded[Any]]) -> None:
+        """Bring transcripts that are held up to facts committed here. One that does not follow without a gap, or while the
         transcript is on its way here, is left to the next `load`.
         """
-        session_id = event.aggregate_id
-        held = self._held.get(session_id)
-        if held and event.seq == held.seq + 1:
-            if held.apply(event):
-                self._weigh(session_id, event.data)
-        elif event.seq > held.seq if held else session_id in self._busy:
-            self._missed[session_id] = event.seq
+        for event in facts:
+            session_id = event.aggregate_id
+            held = self._held.get(session_id)
+            if held and event.seq == held.seq + 1:
+                if held.apply(event):
+                    self._weigh(session_id, event.data)
+            elif event.seq > held.seq if held else session_id in self._busy:
+                self._missed[session_id] = event.seq
 
     def derived(self, session_id: str, kind: Callable[[], T]) -> T:
         """What a reader of the session's transcript keeps of it, one value a kind, for as long as the transcript is held."""
