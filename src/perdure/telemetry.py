@@ -130,6 +130,11 @@ def _kind(error: BaseException) -> str:
     return error.type if isinstance(error, errors.PerdureError) else type(error).__name__
 
 
+def listening() -> bool:
+    """Whether spans of this process may reach anybody."""
+    return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider | trace.NoOpTracerProvider)
+
+
 def turn(session_id: str) -> Span:
     """The span of a turn that is about to be opened; calls made inside are its children."""
     if _unheard():

@@ -40,7 +40,7 @@ def tools_that(ran, **gates):
 # -- commits -----------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_lone_turn_with_one_tool_takes_five_commits_pub_1_ex_1(tmp_path):
+async def test_a_lone_turn_with_one_tool_takes_four_commits_pub_1_ex_1(tmp_path):
     commits = []
 
     def probe(where):
@@ -62,7 +62,7 @@ async def test_a_lone_turn_with_one_tool_takes_five_commits_pub_1_ex_1(tmp_path)
         before = len(commits)
         receipt = await session.prompt("Look", id="look")
         await session.wait(receipt.id)
-        assert len(commits) - before == 5, "admit + claim, start, call, result + next start, end"
+        assert len(commits) - before == 4, "admit + claim + start, call, result + next start, end"
 
 
 def test_the_start_of_a_step_rides_in_the_commit_that_promotes_and_sets_unknown_pub_1(rig):

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import random
 import shutil
@@ -103,6 +104,15 @@ class Node:
             await self.app.__aexit__(None, None, None)
 
 
+class Unsure:
+    """A source of context that has to be asked before every step, and says nothing."""
+
+    name = "unsure"
+
+    async def read(self):
+        return None
+
+
 class _Dead:
     """A store nobody answers for."""
 
@@ -136,11 +146,15 @@ async def nodes(tmp_path, clock, empty_database):
     shutil.copy(empty_database, tmp_path / "perdure.db")
     numbers = itertools.count()
 
-    async def start(replies=(), *, tools=(), deaf=False, own_clock=None, agents=None, seam="thread", **settings):
+    async def start(
+        replies=(), *, tools=(), context=(), deaf=False, own_clock=None, agents=None, seam="thread", **settings
+    ):
         model = replies if isinstance(replies, scripted.ScriptedModel) else scripted.ScriptedModel(replies)
         world = World(clock=own_clock or clock, entropy=_entropy(next(numbers)), seam=seam)
         chosen = config.Settings(database_url=str(tmp_path / "perdure.db"), lease_seconds=LEASE_MS / 1000, **settings)
-        declared = [Agent("main", model=model, tools=list(tools))] if agents is None else agents
+        declared = agents
+        if declared is None:
+            declared = [Agent("main", model=model, tools=list(tools), context=list(context))]
         app = Perdure(declared, settings=chosen, world=world)
         node = Node(app, own_clock or clock, deaf=deaf)
         node.model = model
@@ -159,6 +173,18 @@ async def nodes(tmp_path, clock, empty_database):
 def _entropy(number):
     """Random bytes that are the same in every run, and different for each engine."""
     return random.Random(number).randbytes
+
+
+@pytest.fixture
+def claiming(nodes):
+    """A starter of engines whose turns never begin in the commit that takes their claim: something is to be asked first."""
+    return functools.partial(nodes, context=[Unsure()])
+
+
+@pytest.fixture(params=["with the claim", "in the drain"])
+def beginning(nodes, claiming, request):
+    """A starter of engines whose turns begin with their claim, and one of those whose turns begin after it."""
+    return nodes if request.param == "with the claim" else claiming
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ HI = [Text("Hi")]
 
 
 @pytest.fixture
-async def still(nodes):
-    """A node that takes the claim with a prompt and starts no drain."""
-    node = await nodes(deaf=True)
+async def still(claiming):
+    """A node that takes the claim with a prompt, begins no turn with it and starts no drain."""
+    node = await claiming(deaf=True)
     del node.engine.coordinator.has_room
     return node
 
@@ -67,7 +67,7 @@ async def test_a_prompt_at_rest_takes_the_claim_in_its_own_commit_ex_1_in_1_rec_
     assert (claim.owner_id, claim.phase, claim.purpose) == (still.engine.owner_id, "safe", "turn")
     assert claim.expires_at == still.clock.now_ms() + LEASE_MS
     assert (await still.info()).wake_attempts == 1
-    held = still.engine.parts.handed[SESSION]
+    held = still.engine.parts.handed[SESSION].held
     assert (held.execution_id, held.attempt, held.seq) == (claim.id, 1, 1)
     assert still.engine.claims.trusts(held)
     assert await still.names() == ["created", "prompt.admitted"]
@@ -85,7 +85,7 @@ async def test_a_retry_at_rest_takes_the_claim_in_its_own_commit_ex_1(still, nod
         await failing.stop()
     assert await still.claim() is None
     await (session.retry("hello") if verb == "retry" else session.prompt("Hello", id="hello"))
-    assert (await still.claim()).id == still.engine.parts.handed[SESSION].execution_id
+    assert (await still.claim()).id == still.engine.parts.handed[SESSION].held.execution_id
     assert still.bells[-1:] == [SESSION]
 
 
@@ -125,8 +125,8 @@ async def test_a_process_whose_slots_are_all_taken_takes_no_claim_it_could_not_r
     assert (await session.wait("hello")).outcome == "succeeded"
 
 
-async def test_a_prompt_sent_while_the_drain_before_it_ends_takes_the_claim_along_ex_6(nodes, check):
-    node = await nodes([HI, HI])
+async def test_a_prompt_sent_while_the_drain_before_it_ends_takes_the_claim_along_ex_6(beginning, check):
+    node = await beginning([HI, HI])
     session = await node.session()
     prompting, acquired = [], []
 
@@ -154,8 +154,8 @@ async def test_a_prompt_sent_while_the_drain_before_it_ends_takes_the_claim_alon
     await check(node)
 
 
-async def test_of_two_processes_that_admit_at_once_one_takes_the_claim_ex_1(nodes, check):
-    one, other = await nodes([HI] * 2), await nodes([HI] * 2)
+async def test_of_two_processes_that_admit_at_once_one_takes_the_claim_ex_1(beginning, check):
+    one, other = await beginning([HI] * 2), await beginning([HI] * 2)
     sessions = [await node.session() for node in (one, other)]
     await asyncio.gather(*[session.prompt("Hello", id=f"p{n}") for n, session in enumerate(sessions)])
     for n, session in enumerate(sessions):
@@ -166,8 +166,8 @@ async def test_of_two_processes_that_admit_at_once_one_takes_the_claim_ex_1(node
     await check(one)
 
 
-async def test_of_many_prompts_at_once_the_first_takes_the_claim_and_all_are_answered_ex_1_in_12(nodes, check):
-    node = await nodes(lambda asked: HI)
+async def test_of_many_prompts_at_once_the_first_takes_the_claim_and_all_are_answered_ex_1_in_12(beginning, check):
+    node = await beginning(lambda asked: HI)
     session = await node.session()
     names = [f"p{n}" for n in range(10)]
     await asyncio.gather(*[session.prompt("Hello", id=name, delivery="queue") for name in names])
@@ -189,13 +189,13 @@ async def test_a_unit_that_runs_again_knows_the_claim_it_took_ex_2_log_12(still)
     still.engine.store.write = twice
     await session.prompt("Hello", id="hello")
     still.engine.store.write = write
-    held = still.engine.parts.handed[SESSION]
+    held = still.engine.parts.handed[SESSION].held
     assert ((await still.claim()).id, held.attempt, held.seq) == (held.execution_id, 1, 1)
     assert await still.names() == ["created", "prompt.admitted"]
     assert (await still.info()).wake_attempts == 1
 
 
-async def test_a_parked_turn_that_waits_for_people_is_not_claimed_by_a_prompt_apr_1(nodes):
+async def test_a_parked_turn_that_waits_for_people_is_not_claimed_by_a_prompt_apr_1(beginning):
     gate = Gate()
 
     @tool(effect="write", approval="always")
@@ -203,7 +203,7 @@ async def test_a_parked_turn_that_waits_for_people_is_not_claimed_by_a_prompt_ap
         """Pay."""
         return "paid"
 
-    node = await nodes([[Call("pay", {}, "c1")], [Hang(gate), *HI], HI], tools=[pay])
+    node = await beginning([[Call("pay", {}, "c1")], [Hang(gate), *HI], HI], tools=[pay])
     session = await node.session()
     await session.prompt("Pay", id="hello")
     async for event in session.events():
@@ -223,7 +223,7 @@ async def test_an_imported_session_that_a_prompt_takes_into_service_is_claimed_w
     session = await still.session()
     await still.engine.store.write(lambda tx: tx.sessions.set_held(SESSION, held=True))
     await session.prompt("Hello", id="hello")
-    assert (await still.claim()).id == still.engine.parts.handed[SESSION].execution_id
+    assert (await still.claim()).id == still.engine.parts.handed[SESSION].held.execution_id
 
 
 # -- REC-6 -------------------------------------------------------------------------------------------------------------
@@ -247,8 +247,8 @@ async def test_a_process_that_dies_right_after_the_commit_used_up_an_attempt_and
 async def test_a_prompt_gives_nobody_up_and_takes_no_claim_where_the_budget_is_spent_rec_6(still, nodes, check):
     session = await still.session()
     await session.prompt("poison", id="poison", delivery="queue")
-    (held,) = still.engine.parts.handed.values()
-    await still.engine.claims.release(held)
+    (handed,) = still.engine.parts.handed.values()
+    await still.engine.claims.release(handed.held)
     still.engine.parts.handed.clear()
     await still.engine.store.write(lambda tx: tx.sessions.set_wake_attempts(SESSION, 4))
     await session.prompt("Hello", id="hello", delivery="queue")
@@ -266,8 +266,8 @@ async def test_a_prompt_gives_nobody_up_and_takes_no_claim_where_the_budget_is_s
 # -- between the commit and the drain ----------------------------------------------------------------------------------
 
 
-async def test_a_caller_that_goes_away_at_any_moment_changes_nothing_ex_1(nodes):
-    node = await nodes(lambda asked: HI)
+async def test_a_caller_that_goes_away_at_any_moment_changes_nothing_ex_1(beginning):
+    node = await beginning(lambda asked: HI)
     session = await node.session()
     for turns in range(30):
         prompting = asyncio.create_task(session.prompt("Hello", id=f"p{turns}"))
@@ -281,8 +281,8 @@ async def test_a_caller_that_goes_away_at_any_moment_changes_nothing_ex_1(nodes)
         assert await node.claim() is None
 
 
-async def test_a_caller_that_goes_away_after_the_commit_leaves_a_claim_that_runs_ex_1(nodes):
-    node = await nodes([HI])
+async def test_a_caller_that_goes_away_after_the_commit_leaves_a_claim_that_runs_ex_1(beginning):
+    node = await beginning([HI])
     session, gap, prompting = await in_the_gap(node)
     gap.gate.open()
     await asyncio.sleep(0)
@@ -291,8 +291,8 @@ async def test_a_caller_that_goes_away_after_the_commit_leaves_a_claim_that_runs
     assert (await session.wait("hello")).outcome == "succeeded"
 
 
-async def test_a_stop_in_between_waits_for_the_claim_and_lets_go_of_it_ex_9(nodes):
-    node = await nodes([])
+async def test_a_stop_in_between_waits_for_the_claim_and_lets_go_of_it_ex_9(beginning):
+    node = await beginning([])
     late = await node.session("late")
     _, gap, prompting = await in_the_gap(node)
     stopping = asyncio.create_task(node.stop())
@@ -303,17 +303,17 @@ async def test_a_stop_in_between_waits_for_the_claim_and_lets_go_of_it_ex_9(node
     gap.gate.open()
     await stopping
     assert (await prompting).state == "admitted"
-    deaf = await nodes(deaf=True)
+    deaf = await beginning(deaf=True)
     claim = await deaf.claim()
     assert claim is None or claim.expires_at == 0
     assert (await deaf.info()).wake_attempts == 0
     await deaf.stop()
-    alive = await nodes(lambda asked: HI)
+    alive = await beginning(lambda asked: HI)
     assert (await (await alive.session()).wait("hello")).outcome == "succeeded", "at once, with no lease to wait for"
 
 
-async def test_a_stop_that_is_given_up_takes_nothing_from_an_admission_under_way_in_1(nodes):
-    node = await nodes([])
+async def test_a_stop_that_is_given_up_takes_nothing_from_an_admission_under_way_in_1(beginning):
+    node = await beginning([])
     _, gap, prompting = await in_the_gap(node)
     stopping = asyncio.create_task(node.engine.stop())
     while not node.engine.claims.stopping:  # noqa: ASYNC110, the flag is all there is to see
@@ -327,22 +327,22 @@ async def test_a_stop_that_is_given_up_takes_nothing_from_an_admission_under_way
 
 
 @pytest.mark.parametrize("turns", range(0, 24, 3))
-async def test_a_stop_at_any_moment_of_an_admission_leaves_no_claim_to_wait_for_ex_9(nodes, turns):
-    node = await nodes([], grace_seconds=0)
+async def test_a_stop_at_any_moment_of_an_admission_leaves_no_claim_to_wait_for_ex_9(beginning, turns):
+    node = await beginning([], grace_seconds=0)
     session = await node.session()
     prompting = asyncio.create_task(session.prompt("Hello", id="hello"))
     for _ in range(turns):
         await asyncio.sleep(0)
     await node.stop()
     await asyncio.gather(prompting, return_exceptions=True)
-    alive = await nodes(lambda asked: HI)
+    alive = await beginning(lambda asked: HI)
     session = await alive.session()
     await session.prompt("Hello", id="hello")
     assert (await session.wait("hello")).outcome == "succeeded", "no clock was advanced"
 
 
-async def test_a_claim_that_no_drain_can_begin_with_is_given_back_and_rung_for_ex_6_rec_6(nodes):
-    node = await nodes([HI])
+async def test_a_claim_that_no_drain_can_begin_with_is_given_back_and_rung_for_ex_6_rec_6(claiming):
+    node = await claiming([HI])
     session, gap, prompting = await in_the_gap(node)
     attempts = []
     acquire = node.engine.claims.acquire
@@ -362,8 +362,8 @@ async def test_a_claim_that_no_drain_can_begin_with_is_given_back_and_rung_for_e
     assert started.attempt == 1
 
 
-async def test_a_drain_that_a_sweep_starts_in_between_finds_the_claim_taken_and_loses_nothing_ex_6(nodes):
-    node = await nodes([HI])
+async def test_a_drain_that_a_sweep_starts_in_between_finds_the_claim_taken_and_loses_nothing_ex_6(beginning):
+    node = await beginning([HI])
     session, gap, prompting = await in_the_gap(node)
     node.engine.coordinator.wake(SESSION)
     gap.gate.open()
@@ -385,8 +385,8 @@ async def not_begun(node, gap, prompting):
 
 
 @pytest.mark.parametrize("handed", [False, True])
-async def test_an_interrupt_before_the_drain_begins_stops_it_and_keeps_the_input_ex_8(nodes, check, handed):
-    node = await nodes([HI])
+async def test_an_interrupt_before_the_drain_begins_stops_it_and_keeps_the_input_ex_8(claiming, check, handed):
+    node = await claiming([HI])
     session, gap, prompting = await in_the_gap(node)
     begin = await not_begun(node, gap, prompting) if handed else gap.gate.open
     assert await session.interrupt()
@@ -405,8 +405,8 @@ async def test_an_interrupt_before_the_drain_begins_stops_it_and_keeps_the_input
 
 
 @pytest.mark.parametrize("handed", [False, True])
-async def test_a_deletion_before_the_drain_begins_is_settled_by_it_ex_8(nodes, handed):
-    node = await nodes([])
+async def test_a_deletion_before_the_drain_begins_is_settled_by_it_ex_8(beginning, handed):
+    node = await beginning([])
     session, gap, prompting = await in_the_gap(node)
     begin = await not_begun(node, gap, prompting) if handed else gap.gate.open
     deleting = asyncio.create_task(session.delete())

@@ -215,8 +215,10 @@ async def test_a_compaction_that_the_disk_cuts_off_is_over_and_not_left_without_
     await check(node)
 
 
-async def test_a_turn_that_began_in_a_commit_of_unknown_outcome_is_not_left_without_an_owner_ex_4_log_12(nodes, check):
-    node = await nodes([HI])
+async def test_a_turn_that_began_in_a_commit_of_unknown_outcome_is_not_left_without_an_owner_ex_4_log_12(
+    claiming, check
+):
+    node = await claiming([HI])
     session = await node.session()
     write = node.engine.store.write
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ from perdure.log.unit import Unit
 from perdure.models import catalogue
 from perdure.models import port as models
 from perdure.models import windows as context_windows
-from perdure.runner import coordinator, drain, sweep, turn
+from perdure.runner import coordinator, drain, outset, sweep, turn
 from perdure.session import admission, claims, context, deletion, history, interruption, owner
 from perdure.store import sqlite
 from perdure.tools import function, processes
@@ -85,7 +86,8 @@ class Engine:
         if isinstance(one.model, str):
             self.models.check(one.model)
         sources = (context.Instructions(one.instructions), *one.context)
-        return turn.Ready(one, {tool.name: function.Bound(tool) for tool in one.tools}, sources)
+        model = None if isinstance(one.model, str) else one.model
+        return turn.Ready(one, {tool.name: function.Bound(tool) for tool in one.tools}, sources, model)
 
     async def start(self) -> None:
         """Open tools and database, recover what dead owners left, begin to sweep. Raises `StoreUnusable`,
@@ -114,9 +116,9 @@ class Engine:
         """Make the declared models and read the lists of prices and windows: all may import for a second, before anything
         runs.
         """
-        for ready in self.agents.values():
+        for name, ready in [*self.agents.items()]:
             if isinstance(ready.agent.model, str):
-                self.models.resolve(ready.agent.model)
+                self.agents[name] = dataclasses.replace(ready, model=self.models.resolve(ready.agent.model))
         self._windows.listed = context_windows.packaged()
         return pricing.Prices(self._own_prices, pricing.packaged(self.world.clock.now_ms))
 
@@ -197,9 +199,9 @@ class Engine:
         if self._starting:  # none of them ends with a stop that is given up
             await asyncio.wait(self._starting)
         await self.coordinator.close(self._grace_left())
-        for held in self.parts.handed.values():  # no drain began with these
+        for handed in self.parts.handed.values():  # no drain began with these
             with contextlib.suppress(errors.ClaimLost, errors.StoreError):
-                await self.claims.expire(held)
+                await self.claims.expire(handed.held)
         await self._toolsets.stop(self._grace_left() + LAST_S)
         self.claims.close()
         self.log.close()
@@ -220,42 +222,57 @@ class Engine:
         busy = self.claims.stopping or self.claims.executing(session_id) or not self.coordinator.has_room()
         if self.idle or busy:
             return self._rung(session_id, await self.log.transact(work))
-        taking = self.claims.taking(session_id)
-
-        def and_take(unit: Unit) -> admission.Admitted:
-            taking.taken = claims.Taken()
-            admitted = work(unit)
-            if admitted.ring:
-                taking.run(unit)
-            return admitted
-
-        def committed(appended: object) -> None:
-            del appended
-            if held := taking.held():
-                self._hand(held)
-
+        begun = outset.Outset(self.parts, session_id)
         under_way: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._begin(under_way)
         try:
-            admitted = await self.log.transact(and_take, committed=committed)
+            admitted = await self._admit_and_take(work, begun)
         finally:
             under_way.set_result(None)
-        return admitted.receipt if taking.taken.attempt else self._rung(session_id, admitted)
+        return admitted.receipt if begun.taken else self._rung(session_id, admitted)
+
+    async def _admit_and_take(
+        self, work: Callable[[Unit], admission.Admitted], begun: outset.Outset
+    ) -> admission.Admitted:
+        """Admit, take the claim and begin in one commit; where the turn cannot begin there, its drain finds out why."""
+
+        def unit_of(*, begin: bool) -> Callable[[Unit], admission.Admitted]:
+            def and_take(unit: Unit) -> admission.Admitted:
+                stands = begun.stands(unit)
+                admitted = work(unit)
+                if not stands:
+                    begun.reset()
+                    if admitted.ring:
+                        begun.run(unit, begin=begin)
+                return admitted
+
+            return and_take
+
+        def committed(appended: object) -> None:
+            del appended
+            if handed := begun.handed():
+                self._hand(handed)
+
+        try:
+            return await self.log.transact(unit_of(begin=True), committed=committed)
+        except outset.NotBegun:
+            return await self.log.transact(unit_of(begin=False), committed=committed)
 
     def _rung(self, session_id: str, admitted: admission.Admitted) -> Receipt:
         if admitted.ring:
             self.ring(session_id)
         return admitted.receipt
 
-    def _hand(self, held: claims.Held) -> None:
+    def _hand(self, handed: turn.Handed) -> None:
         """Have a claim run that was just taken. Where a drain would not begin with it at once it is given back, for nobody
-        renews it; while stopping, `stop` lets go of it.
+        renews it, unless its turn has begun; while stopping, `stop` lets go of it.
         """
-        if self.claims.stopping or self.coordinator.free(held.session_id):
-            self.parts.handed[held.session_id] = held
-            self.ring(held.session_id)
+        session_id = handed.held.session_id
+        if handed.turn or self.claims.stopping or self.coordinator.free(session_id):
+            self.parts.handed[session_id] = handed
+            self.ring(session_id)
         else:
-            self._begin(asyncio.create_task(self._give_back(held)))
+            self._begin(asyncio.create_task(self._give_back(handed.held)))
 
     async def _give_back(self, held: claims.Held) -> None:
         with contextlib.suppress(errors.ClaimLost, errors.StoreError):
@@ -282,6 +299,12 @@ class Engine:
         """Stop an execution that is marked, if this process runs it still: by now it may run the next one."""
         if self.claims.executing(session_id) == execution_id:
             self.coordinator.interrupt(session_id)
+        elif self._about_to_run(session_id) == execution_id:
+            self.parts.handed[session_id].held.marked = True
+
+    def _about_to_run(self, session_id: str) -> str | None:
+        handed = self.parts.handed.get(session_id)
+        return handed.held.execution_id if handed else None
 
     async def delete(self, session_id: str) -> None:
         """Delete a session for good, giving a running turn at most the grace period. Raises `SessionNotFound`.
@@ -292,8 +315,8 @@ class Engine:
             await self.log.transact(lambda unit: deletion.request(unit, session_id))
         except errors.Undecodable:
             await self.log.transact(lambda unit: deletion.request_damaged(unit, session_id))
-        if self.claims.executing(session_id):  # a drain that has not begun finds the mark
-            self.coordinator.interrupt(session_id)
+        if execution_id := self.claims.executing(session_id) or self._about_to_run(session_id):
+            self.interrupt_here(session_id, execution_id)
         deadline = self.world.clock.suspend_ms() + int(self.settings.grace_seconds * 1000)
         while self.world.clock.suspend_ms() < deadline:
             now = self.world.clock.now_ms()
@@ -313,7 +336,7 @@ class Engine:
 
     async def _start_compaction(self, session_id: str) -> str:
         message_id = ids.mint("msg", self.world.entropy)
-        self.parts.handed[session_id] = await self.claims.acquire_compaction(session_id, message_id)
+        self.parts.handed[session_id] = turn.Handed(await self.claims.acquire_compaction(session_id, message_id))
         self.coordinator.wake(session_id)
         return message_id
 

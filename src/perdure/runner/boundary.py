@@ -49,9 +49,8 @@ async def _start_first(turn: Turn) -> SessionRow | bool:
     """The commit of `begin`: whether the first step started, or the session's row where other settings hold by now."""
     parts, held = turn.parts, turn.held
     history = await parts.histories.current(held.session_id, held.seq)
-    summary_id = parts.mint("msg")
     seen = await context.observe(turn.ready.sources)
-    note_id, metadata = parts.mint("msg"), telemetry.traceparent()
+    outlook = Outlook(history, seen, parts.mint("msg"), parts.mint("msg"), telemetry.traceparent())
     ending = endings.Ending(held, held.execution_id, held.attempt)
 
     def work(unit: Unit, claim: rows.ClaimRow) -> SessionRow | bool:
@@ -59,19 +58,39 @@ async def _start_first(turn: Turn) -> SessionRow | bool:
         session = sessions.get(unit.tx, held.session_id)
         if _settings(session) != _settings(turn.session):
             return session
-        choice = promotion.eligible(unit, held.session_id)
-        turn.baseline = context.settle(unit, held.session_id, seen, note_id) if choice.promote else ""
-        promoted = promotion.promote_next(unit, held.session_id, choice)
-        if not promoted.ids:
-            claims.let_go(unit.tx, claim)
-            return ending.decide(went_on=False)
-        turn.attempt = promoted.attempt
-        turn.began, turn.spent = spending.so_far(unit, held.session_id)
-        unit.append(_started(claim, held.attempt), metadata=metadata)
-        turn.compaction_id = summary_id if _too_long(turn, history, unit) else None
-        return start_or_end(unit, claim, turn, ending)
+        return open_turn(unit, claim, turn, outlook, ending)
 
     return await turn.commit(work, durable=ending.take_effect)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outlook:
+    """What is gathered before the unit that opens a turn: the transcript, what the sources say, ids for what it may append,
+    where in a trace it stands.
+    """
+
+    history: transcript.Transcript
+    seen: context.Observation
+    note_id: str
+    summary_id: str
+    metadata: messages.JsonObject | None = None
+
+
+def open_turn(unit: Unit, claim: rows.ClaimRow, turn: Turn, outlook: Outlook, ending: endings.Ending) -> bool:
+    """Promote what is eligible and start the first step; False where nothing was, or a budget is used up: the claim is
+    then let go or handed over.
+    """
+    choice = promotion.eligible(unit, turn.session_id)
+    turn.baseline = context.settle(unit, turn.session_id, outlook.seen, outlook.note_id) if choice.promote else ""
+    promoted = promotion.promote_next(unit, turn.session_id, choice)
+    if not promoted.ids:
+        claims.let_go(unit.tx, claim)
+        return ending.decide(went_on=False)
+    turn.attempt = promoted.attempt
+    turn.began, turn.spent = spending.so_far(unit, turn.session_id)
+    unit.append(_started(claim, turn.held.attempt), metadata=outlook.metadata)
+    turn.compaction_id = outlook.summary_id if _too_long(turn, outlook.history, unit) else None
+    return start_or_end(unit, claim, turn, ending)
 
 
 async def resume(parts: Parts, held: claims.Held) -> Turn | None:

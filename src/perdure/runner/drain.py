@@ -11,7 +11,7 @@ import logging
 
 from perdure import errors, telemetry
 from perdure.core import messages
-from perdure.runner import boundary, compaction, endings, step, tracing
+from perdure.runner import boundary, compaction, endings, outset, step, tracing
 from perdure.runner.coordinator import Busy
 from perdure.runner.period import Period
 from perdure.runner.turn import Parts, Turn
@@ -23,11 +23,12 @@ _logger = logging.getLogger("perdure.runner")
 async def drain(parts: Parts, busy: Busy[str]) -> None:
     """Run a session until nothing is eligible. A live owner elsewhere is no failure: it goes on there."""
     try:
-        held = parts.handed.pop(busy.key, None) or await parts.claims.acquire(busy.key, forced=busy.forced)
+        handed = parts.handed.pop(busy.key, None)
+        held = handed.held if handed else await parts.claims.acquire(busy.key, forced=busy.forced)
         if held:
             with parts.histories.busy(busy.key):
                 async with parts.claims.keep(held):
-                    await _run(Period(parts, busy, held))
+                    await _run(Period(parts, busy, held, handed.turn if handed else None))
         else:
             parts.blocked.pop(busy.key, None)
     except errors.ClaimRefused:
@@ -45,14 +46,16 @@ async def _run(period: Period) -> None:
 async def _run_turn(period: Period) -> None:
     """Promote, then step until no step is owed; the last commit hands the claim over or lets it go."""
     parts, held = period.parts, period.held
-    period.turn = None
+    begun, period.begun, period.turn = period.begun, None, None
     if held.compaction_id:
         message_id, held.compaction_id = held.compaction_id, None
         await compaction.manual(parts, held, message_id)
         return
     with telemetry.turn(held.session_id) as span:
         before = await tracing.turn_before(parts, held) if span.recording else None
-        turn = period.turn = await (boundary.resume if held.parked else boundary.begin)(parts, held)
+        turn = period.turn = await (
+            outset.take_up(begun) if begun else (boundary.resume if held.parked else boundary.begin)(parts, held)
+        )
         if turn:
             span.open_turn(turn.ready.agent.name, turn.model_name, held.execution_id)
             span.follow(before)

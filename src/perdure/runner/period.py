@@ -23,11 +23,14 @@ _logger = logging.getLogger("perdure.runner")
 
 @dataclass(slots=True)
 class Period:
-    """One busy period: `turn` is the one in progress, as far as it is known."""
+    """One busy period: `begun` is a turn that began as the claim was taken, `turn` the one in progress, as far as it is
+    known.
+    """
 
     parts: Parts
     busy: Busy[str]
     held: claims.Held
+    begun: Turn | None = None
     turn: Turn | None = None
 
     async def settling(self, work: Awaitable[None]) -> None:
@@ -51,8 +54,9 @@ class Period:
             await self._end_by_defect(error)
 
     async def stop(self) -> None:
-        """The process stops before anything began: let go, but for a compaction that somebody was promised."""
-        await (self._leave() if self.held.compaction_id else self.parts.claims.release(self.held))
+        """The process stops before anything ran: let go, but for what began with the claim."""
+        began = self.begun or self.held.compaction_id
+        await (self._leave() if began else self.parts.claims.release(self.held))
 
     async def _settle_interrupt(self) -> None:
         """Settle an interrupt; the period goes on with what is wanted to run after it."""

@@ -38,19 +38,28 @@ def _unknown(model_name: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """An agent with its tools bound and its context sources named."""
+    """An agent with its tools bound, its context sources named and, once the engine has started, its own model made."""
 
     agent: agents.Agent
     toolbox: tools.Toolbox
     sources: tuple[context.Source, ...] = ()
+    model: models.Model | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """A claim taken for a drain that is about to start, with the turn that began with it, if one did."""
+
+    held: Held
+    turn: Turn | None = None
 
 
 @dataclass(slots=True)
 class Parts:
     """What drains of one engine share.
 
-    `live` holds the publishers of steps that stream now, `handed` claims taken for a drain that is about to start,
-    `blocked` the context source a session waits for, each by session.
+    `live` holds the publishers of steps that stream now, `handed` what drains are about to start with, `blocked` the
+    context source a session waits for, each by session.
     """
 
     log: Log
@@ -65,7 +74,7 @@ class Parts:
     window: Callable[[str], int | None] = _unknown
     retries: retry.Plan = field(default_factory=retry.Plan)
     live: dict[str, Publisher] = field(default_factory=dict[str, Publisher])
-    handed: dict[str, Held] = field(default_factory=dict[str, Held])
+    handed: dict[str, Handed] = field(default_factory=dict[str, "Handed"])
     blocked: dict[str, str] = field(default_factory=dict[str, str])
 
     def mint(self, prefix: str) -> str:
@@ -209,7 +218,7 @@ def choose_agent(parts: Parts, agent_name: str, model_name: str | None) -> tuple
     if ready is None:
         known = ", ".join(sorted(parts.agents)) or "none"
         raise errors.UnknownAgent(f"Agent {agent_name!r} does not exist here (there are: {known})")
-    if model_name is None and not isinstance(ready.agent.model, str):
-        return ready, ready.agent.model, ready.agent.model_name
+    if model_name is None and ready.model:
+        return ready, ready.model, ready.agent.model_name
     name = model_name or ready.agent.model_name
     return ready, parts.model(name), name

@@ -38,7 +38,7 @@ class Interrupted(Exception):
 class Held:
     """A claim this process holds. `execution_id` changes at a hand-over; `trusted_until` is on the suspend-counting
     clock (ms); `seq` is the session's last when the claim was taken, `session` its row then, until somebody makes use of
-    that.
+    that; `marked`: an interrupt was asked for before a drain began with it.
     """
 
     session_id: str
@@ -50,6 +50,7 @@ class Held:
     session: SessionRow | None = None
     compaction_id: str | None = None
     parked: bool = False
+    marked: bool = False
     open: bool = True
     lost: bool = False
 
@@ -72,38 +73,24 @@ class Taken:
 @dataclass(slots=True)
 class Taking:
     """An attempt to take a session's claim, inside a unit that may do more and may run more than once: its last run
-    counts. `started` is when it began, on the suspend-counting clock.
+    counts. `held` is the claim as it will be, should it be taken.
     """
 
     claims: Claims
-    session_id: str
-    claim_id: str
-    started: int
+    held: Held
     taken: Taken = Taken()
 
     def run(self, unit: Unit, *, forced: bool = False) -> Taken:
         """Take the claim if something is eligible (or `forced`) and nobody has it; what came of it."""
-        self.taken = self.claims.take(unit, self.session_id, self.claim_id, forced=forced)
-        return self.taken
+        held = self.held
+        self.taken = taken = self.claims.take(unit, held.session_id, held.execution_id, forced=forced)
+        held.attempt, held.seq, held.session = taken.attempt, taken.seq, taken.session
+        held.parked = taken.session is not None and taken.session.parked
+        return taken
 
-    def held(self) -> Held | None:
+    def won(self) -> Held | None:
         """The claim, once the unit is committed; None where it was not taken."""
-        taken = self.taken
-        if not taken.attempt:
-            return None
-        claims, session = self.claims, taken.session
-        trusted = self.started + claims.lease_ms - claims.margin_ms
-        parked = session is not None and session.parked
-        return Held(
-            self.session_id,
-            claims.owner_id,
-            self.claim_id,
-            taken.attempt,
-            trusted,
-            taken.seq,
-            session,
-            parked=parked,
-        )
+        return self.held if self.taken.attempt else None
 
 
 class Claims:
@@ -158,16 +145,17 @@ class Claims:
         try:
             taken = await self._log.transact(work)
         except asyncio.CancelledError:
-            if held := taking.held():
+            if held := taking.won():
                 await self.release(held)
             raise
         if taken.refused_by:
             raise errors.ClaimRefused(session_id, taken.refused_by)
-        return taking.held() or (None if taken.exhausted else False)
+        return taking.won() or (None if taken.exhausted else False)
 
     def taking(self, session_id: str) -> Taking:
         """An attempt that begins now."""
-        return Taking(self, session_id, ids.mint("exe", self._entropy), self._clock.suspend_ms())
+        trusted = self._clock.suspend_ms() + self.lease_ms - self.margin_ms
+        return Taking(self, Held(session_id, self.owner_id, ids.mint("exe", self._entropy), 0, trusted))
 
     def take(self, unit: Unit, session_id: str, claim_id: str, *, forced: bool) -> Taken:
         """Take the claim under that id inside the caller's unit, counting the attempt (REC-6)."""

@@ -56,6 +56,14 @@ class Observation:
     unavailable: tuple[str, ...] = ()
 
 
+def fixed(sources: Sequence[Source]) -> Observation | None:
+    """What sources say that always say the same; None where one has to be asked."""
+    if not all(isinstance(source, Instructions) for source in sources):
+        return None
+    said = [source for source in sources if isinstance(source, Instructions) and source.text]
+    return Observation({source.name: text.clean_text(source.text) for source in said})
+
+
 async def observe(sources: Sequence[Source]) -> Observation:
     """Read every source once. One that raises anything, gives no text or does not answer cannot be read now; it ends no
     turn and holds up none for ever.

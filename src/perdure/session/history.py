@@ -62,6 +62,11 @@ class Histories:
         known = held and held.seq >= max(upto, self._missed.get(session_id, -1))
         return held.freeze() if held and known else await self.load(session_id)
 
+    def at_hand(self, session_id: str) -> transcript.Transcript | None:
+        """The transcript of a session where it is held, as far as that goes."""
+        held = self._held.get(session_id)
+        return held.freeze() if held else None
+
     async def load(self, session_id: str) -> transcript.Transcript:
         """The session's transcript as it is now."""
         held = self._held.get(session_id)
