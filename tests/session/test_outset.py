@@ -226,3 +226,44 @@ async def test_a_turn_that_is_stopped_before_its_drain_begins_asks_no_model_ex_8
     await node.quiet()
     assert node.model.requests == []
     assert await node.claim() is None
+
+
+# -- who waits ---------------------------------------------------------------------------------------------------------
+
+
+async def test_who_waits_for_a_prompt_of_a_turn_that_runs_here_looks_once_and_at_its_end_in_12(nodes):
+    gate = Gate()
+    node = await nodes([[Hang(gate), *HI]])
+    session, looks, read = await node.session(), [], node.engine.store.read
+
+    async def watched(work):
+        looks.append("looked")
+        return await read(work)
+
+    await session.prompt("Hello", id="hello")
+    await gate.arrived()
+    node.engine.store.read = watched
+    waiting = asyncio.create_task(session.wait("hello"))
+    await session.prompt("And?", id="joins")
+    await session.cancel("joins")
+    assert looks == []
+    gate.open()
+    assert (await waiting).outcome == "succeeded"
+    assert looks == ["looked"]
+
+
+async def test_who_waits_for_a_prompt_hears_of_its_end_also_where_another_process_took_its_turn_over_rec_2(nodes):
+    gate = Gate()
+    node = await nodes([[Hang(gate), *HI], HI])
+    session = await node.session()
+    await session.prompt("Hello", id="hello")
+    await gate.arrived()
+    waiting = asyncio.create_task(session.wait("hello"))
+    await asyncio.sleep(0)
+    (held,) = node.engine.claims._kept.values()
+    assert node.engine.claims.runs(SESSION, "hello")
+    held.trusted_until = 0  # this process slept for longer than its lease
+    assert not node.engine.claims.runs(SESSION, "hello")
+    node.clock.advance(LEASE_MS + 1)
+    await nodes([HI])  # one of the two goes on with it
+    assert (await waiting).outcome == "succeeded"

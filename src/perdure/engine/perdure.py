@@ -352,6 +352,8 @@ class Session:
                     if message_id is None:
                         if await self._engine.store.read(lambda tx: status.at_rest(tx, self.id)):
                             return None
+                    elif self._engine.claims.runs(self.id, message_id):
+                        continue  # what settles it is still to come
                     elif (receipt := await self.receipt(message_id)).state == "settled":
                         return receipt
                 await self.info()  # the log is gone, and this says so

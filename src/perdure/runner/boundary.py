@@ -86,7 +86,7 @@ def open_turn(unit: Unit, claim: rows.ClaimRow, turn: Turn, outlook: Outlook, en
     if not promoted.ids:
         claims.let_go(unit.tx, claim)
         return ending.decide(went_on=False)
-    turn.attempt = promoted.attempt
+    turn.attempt, ending.runs = promoted.attempt, promoted.ids
     turn.began, turn.spent = spending.so_far(unit, turn.session_id)
     unit.append(_started(claim, turn.held.attempt), metadata=outlook.metadata)
     turn.compaction_id = outlook.summary_id if _too_long(turn, outlook.history, unit) else None
@@ -227,8 +227,9 @@ async def _start_next(turn: Turn, following: Turn, facts: Sequence[Any]) -> Sess
         turn.append(unit, facts)
         following.baseline = context.settle(unit, turn.session_id, seen, note_id)
         choice = inbox.choose(promotion.waiting(unit.tx, turn.session_id, unit.now), turn_open=True)
-        if promotion.promote(unit, turn.session_id, choice).ids:
+        if joined := promotion.promote(unit, turn.session_id, choice).ids:
             following.step = 1
+            ending.runs += joined
         following.compaction_id = summary_id if _too_long(following, history, unit) else None
         return start_or_end(unit, claim, following, ending)
 

@@ -27,28 +27,30 @@ CUT_OFF = messages.Failure("unknown", fold.INTERRUPTED)
 @dataclass(slots=True)
 class Ending:
     """What a unit decided about the claim, taken into memory by the commit itself: a drain cancelled meanwhile must
-    know it too. `attempt` is what the next execution counts as.
+    know it too. `attempt` is what the next execution counts as, `runs` are the inputs of its turn.
     """
 
     held: claims.Held
     next_id: str
     attempt: int = 1
     went_on: bool = False
+    runs: tuple[str, ...] = ()
 
     def stay(self) -> None:
         """The claim stays as it is."""
-        self.next_id, self.attempt, self.went_on = self.held.execution_id, self.held.attempt, True
+        held = self.held
+        self.next_id, self.attempt, self.runs, self.went_on = held.execution_id, held.attempt, held.runs, True
 
     def decide(self, *, went_on: bool) -> bool:
-        """Note the decision of this run of the unit."""
-        self.went_on = went_on
+        """Note the decision of this run of the unit: another turn follows, or none."""
+        self.went_on, self.runs = went_on, ()
         return went_on
 
     def take_effect(self, appended: Sequence[Any] = ()) -> None:
         """The unit is committed."""
         del appended
         if self.went_on:
-            self.held.execution_id, self.held.attempt = self.next_id, self.attempt
+            self.held.execution_id, self.held.attempt, self.held.runs = self.next_id, self.attempt, self.runs
         else:
             self.held.open = False
 

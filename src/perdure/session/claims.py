@@ -38,7 +38,8 @@ class Interrupted(Exception):
 class Held:
     """A claim this process holds. `execution_id` changes at a hand-over; `trusted_until` is on the suspend-counting
     clock (ms); `seq` is the session's last when the claim was taken, `session` its row then, until somebody makes use of
-    that; `marked`: an interrupt was asked for before a drain began with it.
+    that; `runs` are inputs that its turn promoted and has not settled yet, as far as is known; `marked`: an interrupt was asked
+    for before a drain began with it.
     """
 
     session_id: str
@@ -50,6 +51,7 @@ class Held:
     session: SessionRow | None = None
     compaction_id: str | None = None
     parked: bool = False
+    runs: tuple[str, ...] = ()
     marked: bool = False
     open: bool = True
     lost: bool = False
@@ -114,6 +116,11 @@ class Claims:
         """The execution of a session that runs in this process now."""
         held = self._kept.get(session_id)
         return held.execution_id if held and held.open else None
+
+    def runs(self, session_id: str, message_id: str) -> bool:
+        """Whether an input is in a turn that runs in this process and has not ended."""
+        held = self._kept.get(session_id)
+        return held is not None and held.open and message_id in held.runs and self.trusts(held)
 
     def trusts(self, held: Held) -> bool:
         """Whether nobody else can have the claim yet, by this process's own clock."""
