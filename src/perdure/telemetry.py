@@ -117,7 +117,7 @@ class _Silence(Span):
 _SILENCE = _Silence(trace.INVALID_SPAN)
 
 
-def _unheard() -> bool:
+def unheard() -> bool:
     """Whether no SDK is installed, until now. Asking for the provider takes as long as a span that goes nowhere, so that is
     looked at by its name; were it called otherwise one day, all spans would be made.
     """
@@ -130,14 +130,9 @@ def _kind(error: BaseException) -> str:
     return error.type if isinstance(error, errors.PerdureError) else type(error).__name__
 
 
-def listening() -> bool:
-    """Whether spans of this process may reach anybody."""
-    return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider | trace.NoOpTracerProvider)
-
-
 def turn(session_id: str) -> Span:
     """The span of a turn that is about to be opened; calls made inside are its children."""
-    if _unheard():
+    if unheard():
         return _SILENCE
     span = _tracer.start_span(
         "invoke_agent", context.Context(), attributes={OPERATION: "invoke_agent", CONVERSATION: session_id}
@@ -147,7 +142,7 @@ def turn(session_id: str) -> Span:
 
 def chat(session_id: str, provider: str, model: str) -> Span:
     """The span of one request to a provider."""
-    if _unheard():
+    if unheard():
         return _SILENCE
     about = {OPERATION: "chat", CONVERSATION: session_id, PROVIDER: provider, MODEL: model}
     return Span(_tracer.start_span(f"chat {model}", kind=trace.SpanKind.CLIENT, attributes=about))
@@ -155,7 +150,7 @@ def chat(session_id: str, provider: str, model: str) -> Span:
 
 def tool(session_id: str, name: str, call_id: str) -> Span:
     """The span of one tool call: the turn's child, though it may start while the model still speaks."""
-    if _unheard():
+    if unheard():
         return _SILENCE
     about = {OPERATION: "execute_tool", CONVERSATION: session_id, TOOL: name, CALL: call_id}
     turn_span = context.get_value(_TURN)

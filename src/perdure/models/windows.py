@@ -7,6 +7,7 @@ its own model (`agent.py`). Unknown is None: nothing is guessed from a model's n
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -39,6 +40,7 @@ def packaged() -> Listed | None:
     except ImportError:
         return None
 
+    @functools.lru_cache(maxsize=256)  # each step of a turn asks
     def listed(model_name: str) -> int | None:
         provider, _, name = model_name.partition(":")
         try:

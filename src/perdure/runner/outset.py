@@ -12,7 +12,7 @@ from perdure import errors, telemetry
 from perdure.core import transcript
 from perdure.log.unit import Unit
 from perdure.runner import boundary, endings
-from perdure.runner.turn import Handed, Parts, Ready, Turn
+from perdure.runner.turn import Handed, Parts, Turn
 from perdure.session import claims, context
 from perdure.store.sessions import SessionRow
 
@@ -49,7 +49,7 @@ class Outset:
     def run(self, unit: Unit, *, begin: bool) -> None:
         """Take the claim if something is eligible and nobody has it; with `begin` also begin. Raises `NotBegun`."""
         taken = self._taking.run(unit)
-        if not (begin and taken.attempt and taken.session) or telemetry.listening():
+        if not (begin and taken.attempt and taken.session and telemetry.unheard()):
             return
         try:
             self._begin(unit, taken.session)
@@ -61,20 +61,20 @@ class Outset:
         ready, claim = parts.agents.get(session.agent), unit.tx.claims.of_session(session.id)
         if ready is None or ready.model is None or claim is None or session.model or session.parked:
             return
-        seen, history = context.fixed(ready.sources), self._history_for(ready, unit)
-        if seen is None or history is None:
-            return
         message_id, note_id, summary_id = self._ids
         turn = Turn(parts, held, ready, ready.model, ready.agent.model_name, message_id, session)
+        seen, history = context.fixed(ready.sources), self._history_for(turn, unit)
+        if seen is None or history is None:
+            return
         ending = self._ending = endings.Ending(held, held.execution_id, held.attempt)
         ending.stay()
         outlook = boundary.Outlook(history, seen, note_id, summary_id)
         if boundary.open_turn(unit, claim, turn, outlook, ending):
             self._turn = turn
 
-    def _history_for(self, ready: Ready, unit: Unit) -> transcript.Transcript | None:
+    def _history_for(self, turn: Turn, unit: Unit) -> transcript.Transcript | None:
         """What may be too long for the model's window, as far as the log goes; None where it is not at hand."""
-        if ready.limit is None:
+        if turn.limit is None:
             return transcript.Transcript()
         before = unit.appended[0].seq if unit.appended else self._taking.taken.seq + 1
         return self._history if self._history and self._history.seq == before - 1 else None
