@@ -35,7 +35,7 @@ def test_a_server_killed_at_five_moments_loses_nothing_and_does_nothing_twice():
         assert 0 < one["resumed_s"] < verdict.RESUMED_WITHIN_S, one
     assert [kills[key]["prompts"] for key in KILLS] == [1, 1, 1, 1, 2]
     assert [kills[key]["effects"] for key in KILLS] == [0, 0, 1, 1, 0]
-    assert [kills[key]["notice"] for key in KILLS] == [False, True, True, True, True]
+    assert all(kills[key]["notice"] for key in KILLS)
     assert [kills[key]["told"] for key in KILLS] == [False, False, True, False, False]
     assert kills["a"]["saw"] == 0
     assert kills["b"]["saw"] >= 240
@@ -86,7 +86,6 @@ GOOD = verdict.Figures(
     recent=10,
     missed=0,
     notice=True,
-    notice_due=True,
     told=True,
     told_due=True,
     resumed_s=1.0,
@@ -108,7 +107,6 @@ def test_good_figures_are_no_problem():
         ({"kept": 89}, "11 characters lost, but only 10 were younger than 250 ms"),
         ({"missed": 1}, "a reader who came back missed or repeated 1 facts"),
         ({"notice": False}, "the transcript does not show the recovery"),
-        ({"notice_due": False}, "the transcript shows a recovery that was none"),
         ({"told": False}, "the model was not told that the outcome is unknown"),
         ({"told_due": False}, "the model was told of an unknown outcome that was known"),
         ({"resumed_s": 26.0}, "it went on only after 26.0 s"),

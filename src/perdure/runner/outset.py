@@ -100,4 +100,5 @@ async def take_up(turn: Turn) -> Turn:
     if not parts.claims.trusts(held):  # it waited long for a slot
         raise errors.ClaimLost
     await parts.histories.current(held.session_id, held.seq)
+    parts.blocked.pop(held.session_id, None)
     return turn

@@ -125,6 +125,6 @@ def _table(figures: Sequence[verdict.Figures]) -> Table:
             f"{one.kept}" if one.saw else "-",
             f"{one.lost} (<={one.recent})" if one.saw else "-",
             f"{one.resumed_s:.1f} s",
-            "yes" if one.notice else ("NO" if one.notice_due else "-"),
+            "yes" if one.notice else "NO",
         )
     return table

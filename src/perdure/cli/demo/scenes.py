@@ -58,7 +58,6 @@ class Scene:
     gate: str | None = None
     prompts: int = 1
     effects: int = 0
-    notice: bool = True
     unknown_call: bool = False
 
 
@@ -70,9 +69,10 @@ def _open_step(left: Remains) -> bool:
     return left.claim is not None and left.claim.phase == "unknown" and left.claim.assistant_message_id is not None
 
 
-def _not_begun(left: Remains) -> bool:
-    """The claim, which the prompt's own commit took, and nothing more."""
-    return left.claim is not None and left.claim.phase == "safe" and len(left.pending) == 1 and not left.messages
+def _just_begun(left: Remains) -> bool:
+    """What the prompt's own commit made: the prompt, the claim and a step that has said nothing."""
+    said = [one for one in left.messages if getattr(one, "parts", ())]
+    return _open_step(left) and len(left.messages) == 2 and not said
 
 
 # -- a -----------------------------------------------------------------------------------------------------------------------
@@ -84,14 +84,16 @@ async def _at_once(stage: Stage) -> None:
 
 ADMITTED = Scene(
     key="a",
-    moment="accepted, not started",
+    moment="accepted, nothing said",
     ask="Where is order 3?",
-    rules=(script.Rule((script.Text("Order 3 is on its way.", size=6, delay_ms=10),), contains="order 3"),),
+    rules=(
+        script.Rule((script.Text("Order 3 is on its way.", size=6, delay_ms=10),), contains="order 3"),
+        _continued(script.Text("Order 3 is on its way, as before.", size=6, delay_ms=10)),
+    ),
     gate=shop.WRITER_GATE,
     until=_at_once,
-    struck=_not_begun,
-    told="A prompt was accepted: 202 and a receipt. The process dies before it has even begun.",
-    notice=False,
+    struck=_just_begun,
+    told="A prompt was accepted: 202 and a receipt. The process dies before it has said a word.",
 )
 
 # -- b -----------------------------------------------------------------------------------------------------------------------

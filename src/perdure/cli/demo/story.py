@@ -200,7 +200,6 @@ class _Telling:
             recent=seen.recent,
             missed=self._reader.missed(),
             notice=fold.STEP_UNKNOWN in _texts(messages),
-            notice_due=scene.notice,
             told=any(request.CHECK_FIRST.strip() in words for words in self._results(seen.requests)),
             told_due=scene.unknown_call,
             resumed_s=next(one.created for one in self._reader.facts if one.seq > seen.remains.seq) - started,
