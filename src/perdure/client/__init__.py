@@ -7,13 +7,14 @@ the room's door.
 from __future__ import annotations
 
 from perdure.client.client import Client, Page, Recoveries, Sessions
-from perdure.client.problems import ServerUnreachable
+from perdure.client.problems import HistoryReplaced, ServerUnreachable
 from perdure.client.session import Session
 from perdure.client.wire import ApprovalInfo, InputInfo, Part, SessionInfo
 
 __all__ = [
     "ApprovalInfo",
     "Client",
+    "HistoryReplaced",
     "InputInfo",
     "Page",
     "Part",

@@ -77,7 +77,8 @@ class Client:
         """Facts of all sessions after a commit position, in the order of each session; with `follow` also those to come. A
         fact's `position` is where to go on from; those of a deleted session may be missing. Close it when done.
 
-        It outlives the connection and the server: each fact comes exactly once. Raises `CursorBeyondEnd`.
+        It outlives the connection and the server: each fact comes exactly once. Raises `CursorBeyondEnd`,
+        `HistoryReplaced`.
         """
         async with aclosing(following.feed(self._transport, after, follow=follow)) as feed:
             async for event in feed:

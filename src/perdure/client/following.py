@@ -2,7 +2,8 @@
 
 Lives here: one stream after another, each from the last fact that was given, so that every fact is given exactly once.
 Not here: what an event means. Signals carry no seq: after a reconnect the text of an open part comes again from its
-beginning, and its offset says so.
+beginning, and its offset says so. A server that comes back may hold another database, restored from a backup or put in the
+place of the first: so each further connection asks for the last fact again, and one that is gone or another ends the stream.
 """
 
 from __future__ import annotations
@@ -53,24 +54,26 @@ async def history(transport: Transport, path: str, after: int) -> AsyncGenerator
 async def follow(transport: Transport, path: str, after: int, *, signals: bool) -> AsyncGenerator[events.Event, None]:
     """The facts after a seq and those to come, with signals if wanted, until the session is deleted.
 
-    Raises what the server says where it refuses, and `ServerUnreachable` once patience with it is at an end.
+    Raises what the server says where it refuses, `ServerUnreachable` once patience with it is at an end, and `HistoryReplaced`.
     """
     backoff, joined = Backoff(transport.patience), False
+    last = _Last()
     while True:
         why: Exception | str = "the stream ended"
         began = time.monotonic()
         try:
-            async with aclosing(_stream(transport, path, after)) as stream:
+            async with aclosing(_stream(transport, path, last.start(after), after)) as stream:
                 async for event in stream:
                     transport.linked(up=True)
                     joined = True
                     if isinstance(event, events.Recorded):
                         if event.seq <= after:
+                            last.check(event, again=event.seq == after)
                             continue
                         if event.seq > after + 1:
                             why = f"the stream left out seq {after + 1}"
                             break
-                        after = event.seq
+                        after = last.given(event, event.seq)
                         backoff.again()
                         yield event
                     elif event is not None and signals:
@@ -79,6 +82,8 @@ async def follow(transport: Transport, path: str, after: int, *, signals: bool) 
             if joined:
                 return
             raise
+        except errors.CursorBeyondEnd as error:
+            raise last.told(error) from None
         except AWAY as error:
             why = error
         await _lost(transport, backoff, began, why)
@@ -90,24 +95,77 @@ async def feed(transport: Transport, after: int, *, follow: bool) -> AsyncGenera
     Raises as `follow`.
     """
     backoff = Backoff(transport.patience)
+    last = _Last()
     while True:
         why: Exception | str = "the stream ended"
         began = time.monotonic()
         try:
-            async with aclosing(_frames(transport, "/v1/events", after=after, follow=follow)) as stream:
+            async with aclosing(_frames(transport, "/v1/events", after=last.start(after), follow=follow)) as stream:
                 async for frame in stream:
                     transport.linked(up=True)
-                    if frame.name == b"synced" and not follow:
-                        return
+                    if frame.name == b"synced":
+                        _check_end(wire.read(frame.data, _FeedEnd).position, after)
+                        if not follow:
+                            return
                     event = None if frame.name in NOTES else wire.event(frame.data)
                     position = int(frame.id or 0)
-                    if isinstance(event, events.Recorded) and position > after:
-                        after = position
+                    if not isinstance(event, events.Recorded):
+                        continue
+                    if position > after:
+                        after = last.given(event, position)
                         backoff.again()
                         yield replace(event, position=position)
+                    else:
+                        last.check(event, again=position == after)
+        except errors.CursorBeyondEnd as error:
+            raise last.told(error) from None
         except AWAY as error:
             why = error
         await _lost(transport, backoff, began, why)
+
+
+class _Last:
+    """The last fact that was given, by which a log is known again."""
+
+    def __init__(self) -> None:
+        """None was given yet."""
+        self._seen: tuple[str, int, type[Any]] | None = None
+
+    def start(self, after: int) -> int:
+        """After what place to ask, so that the last fact comes again if there was one."""
+        return after if self._seen is None else after - 1
+
+    def given(self, event: events.Recorded[Any], place: int) -> int:
+        """It is given now; its place."""
+        self._seen = event.id, event.created, event.data.__class__
+        return place
+
+    def check(self, event: events.Recorded[Any], *, again: bool) -> None:
+        """Raise `HistoryReplaced` where what stands in the place of the last fact is another one."""
+        if again and self._seen not in {None, (event.id, event.created, event.data.__class__)}:
+            raise problems.HistoryReplaced
+
+    def told(self, error: errors.CursorBeyondEnd) -> errors.PerdureError:
+        """What it means that the log ends before a place: of one that was seen, that the log is another."""
+        return error if self._seen is None else problems.HistoryReplaced()
+
+
+def _check_end(end: int, after: int) -> None:
+    """Raise `HistoryReplaced` where a log ends before what was given of it."""
+    if end < after:
+        raise problems.HistoryReplaced
+
+
+class _End(msgspec.Struct):
+    """Where a session's log ends."""
+
+    seq: int
+
+
+class _FeedEnd(msgspec.Struct):
+    """Where the log of all sessions ends."""
+
+    position: int
 
 
 async def _lost(transport: Transport, backoff: Backoff, began: float, why: Exception | str) -> None:
@@ -118,10 +176,14 @@ async def _lost(transport: Transport, backoff: Backoff, began: float, why: Excep
     await backoff.pause(why)
 
 
-async def _stream(transport: Transport, path: str, after: int) -> AsyncGenerator[events.Event | None, None]:
-    """The events of one connection; None for what is only a sign of life. Raises what a problem in it says."""
-    async with aclosing(_frames(transport, path, after=after)) as stream:
+async def _stream(transport: Transport, path: str, start: int, after: int) -> AsyncGenerator[events.Event | None, None]:
+    """The events of one connection after `start`; None for what is only a sign of life. Raises what a problem in it says, and
+    `HistoryReplaced` for a log that ends before `after`.
+    """
+    async with aclosing(_frames(transport, path, after=start)) as stream:
         async for frame in stream:
+            if frame.name == b"synced":
+                _check_end(wire.read(frame.data, _End).seq, after)
             yield None if frame.name in NOTES else wire.event(frame.data)
 
 

@@ -1,6 +1,6 @@
 """Problem documents back into the errors they were made of.
 
-Lives here: `error_of`, by the document's `type` and nothing else, and the one error that only a client can have. Not
+Lives here: `error_of`, by the document's `type` and nothing else, and the errors that only a client can have. Not
 here: whether to try again (`transport.py`). What an error carries besides its words comes as members of the document
 and is put back on it.
 """
@@ -23,6 +23,14 @@ class ServerUnreachable(errors.PerdureError):
     type = "server-unreachable"
     fault = errors.Fault.ENVIRONMENT
     remedy = "Check the URL, and that 'perdure serve' runs there."
+
+
+class HistoryReplaced(errors.PerdureError):
+    """The server's log is another than the one read so far."""
+
+    type = "history-replaced"
+    fault = errors.Fault.ENVIRONMENT
+    remedy = "The database was restored or replaced: read again from the beginning."
 
 
 def _tree(root: type[errors.PerdureError]) -> Iterator[type[errors.PerdureError]]:

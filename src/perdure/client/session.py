@@ -199,7 +199,8 @@ class Session:
         """Facts after a seq, in order; with `follow` also those to come, with `signals` also live text. Close it when
         done.
 
-        It outlives the connection and the server: each fact comes exactly once.
+        It outlives the connection and the server: each fact comes exactly once. Raises `HistoryReplaced` where the server comes
+        back with another database.
         """
         path = f"{self._path}/events"
         found = (
