@@ -1,6 +1,7 @@
 """What a running call shows: throttled, from any thread, the last value always (tool.progress of the spec's table, PUB-2)."""
 
 import asyncio
+import itertools
 import threading
 
 import pytest
@@ -15,6 +16,9 @@ class Clock:
     def __init__(self):
         self.now = 0
         self._sleeping = []
+
+    def suspend_ms(self):
+        return self.now
 
     async def sleep_ms(self, ms):
         woken = asyncio.get_running_loop().create_future()
@@ -81,6 +85,19 @@ async def test_there_are_never_more_than_four_in_any_second_the_last_one_include
     assert len(times) > 10
     assert max(sum(start <= time < start + 1000 for time in times) for start in times) <= 4
     assert watched.written[-1][1] == {"now": now}
+
+
+async def test_a_call_that_grows_old_leaves_fewer_and_a_reader_waits_ten_seconds_at_most_run_9(watched):
+    for now in range(0, 3_600_000, 334):
+        await watched.clock.pass_to(now)
+        watched.progress.report({"now": now}, "")
+        await settled()
+    times = [time for time, _, _ in watched.written]
+    gaps = [later - time for time, later in itertools.pairwise(times)]
+    assert max(gaps) <= tool_progress.WIDEST_MS + 334
+    assert sum(time < 10_000 for time in times) >= 28
+    assert sum(time >= 600_000 for time in times) <= 3_000 / 10
+    assert len(times) < 500
 
 
 async def test_the_last_value_is_written_before_the_outcome_and_none_after_it(watched):

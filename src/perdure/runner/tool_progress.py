@@ -2,7 +2,8 @@
 
 Lives here: the throttle between them. A tool reports as often as it likes, from its thread or the loop; the newest value
 becomes a fact at most three times a second, so that with the last one, which always precedes the call's outcome, there
-are never more than four. Not here: the fact and its commit (`publisher.py`), what a value looks like there
+are never more than four. Facts stay for ever, so a call that grows old has fewer: what waits for an hour does not need to be
+told thrice a second how far that is. Not here: the fact and its commit (`publisher.py`), what a value looks like there
 (`tool_results.py`).
 """
 
@@ -19,6 +20,8 @@ from perdure.runner import tool_results
 from perdure.runner.publisher import Spawn
 
 SPACING_MS = 334
+OLDER, WIDEST_MS = 30, 10_000
+"""Facts are a thirtieth of the call's age apart once that is more, and at most ten seconds."""
 
 Shown = tuple[messages.JsonObject | None, tool_results.Content]
 
@@ -35,6 +38,7 @@ class Progress:
     ) -> None:
         """For a call that is about to start, on its loop; `spawn` runs what writes, once the call shows something."""
         self._clock, self._record, self._flush, self._spawn = clock, record, flush, spawn
+        self._began = clock.suspend_ms()
         self._writing: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
@@ -74,7 +78,11 @@ class Progress:
             self._changed.clear()
             if self._take():
                 await self._flush()
-                await self._clock.sleep_ms(SPACING_MS)
+                await self._clock.sleep_ms(self._spacing())
+
+    def _spacing(self) -> int:
+        age = self._clock.suspend_ms() - self._began
+        return min(max(SPACING_MS, age // OLDER), WIDEST_MS)
 
     def close(self) -> None:
         """The call has its outcome: add the last value to the facts that wait, accept no more."""
