@@ -131,6 +131,20 @@ def test_the_log_keeps_everything_cmp_1(rig):
     assert [one.id for one in rig.left.transcript if isinstance(one, messages.User)] == ["p0", "p1"]
 
 
+def test_a_fork_shows_its_model_what_a_summary_kept_cmp_1_api_3(rig):
+    model = Conversation()
+    rig.play(model.model, context_tokens=200)
+    talk(rig, LONG, "And now?")
+
+    async def script(app, session):
+        child = await session.fork(id="child")
+        await child.prompt("Go on", id="p")
+        await child.wait("p")
+
+    rig.live(script)
+    assert said(model.asked[-1])[:2] == ["Summary of the conversation so far:\nWhat was said", "And now?"]
+
+
 def test_a_short_conversation_or_an_unknown_window_is_left_alone_cmp_1(rig):
     for window in (None, 10**6):
         model = Conversation()

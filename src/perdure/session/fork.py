@@ -75,6 +75,8 @@ def rewrite(payload: Any, child_id: str) -> Any:
             changes[name] = derive(child_id, value)
     if isinstance(payload, events.ExecutionEnded):
         changes["message_ids"] = tuple(derive(child_id, one) for one in payload.message_ids)
+    if isinstance(payload, events.CompactionEnded) and payload.recent:
+        changes["recent"] = derive(child_id, payload.recent)
     return events.replace(payload, **changes)
 
 
