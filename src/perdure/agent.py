@@ -175,7 +175,7 @@ class Agent:
 
     `toolsets` are opened when the engine starts; one toolset may serve several agents. `context_tokens` is the window of
     that model, and of no other that a session may choose (`Perdure(windows=…)`); where it is known, older parts of a long
-    conversation are summarised in time.
+    conversation, or of a long turn, are summarised in time.
     """
 
     name: str

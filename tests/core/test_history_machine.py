@@ -64,6 +64,7 @@ VALUES = {
     "purpose": ["turn", "compaction"],
     "reason": ["why"],
     "reasoning_id": ["part"],
+    "prompts": [None, (0,), (3, 5)],
     "recent": ["", "msg"],
     "request_execution": [False, True],
     "source": ["summary"],
@@ -295,14 +296,17 @@ class Histories(RuleBasedStateMachine):
         else:
             self.tell(self.fact(events.ExecutionResumed, **which))
 
-    @rule(how=st.sampled_from(["start", "end", "fail"]), recent=PICK)
-    def compact(self, how, recent):
+    @rule(how=st.sampled_from(["start", "end", "fail"]), recent=PICK, prompts=st.lists(PICK, max_size=2))
+    def compact(self, how, recent, prompts):
         found = [one for one in self.held.transcript.messages if isinstance(one, messages.Compaction)]
         if how == "start" or not found:
             self.tell(self.fact(events.CompactionStarted, message_id=self.mint("msg"), reason="auto"))
         elif how == "end":
-            kept = self.held.transcript.messages[-1 - recent % len(self.held.transcript.messages)].id
-            self.tell(self.fact(events.CompactionEnded, message_id=found[-1].id, summary="all", recent=kept))
+            told = self.held.transcript.messages
+            kept = told[-1 - recent % len(told)].id
+            asked = tuple(sorted(told[one % len(told)].seq for one in prompts)) or None
+            fact = self.fact(events.CompactionEnded, message_id=found[-1].id, summary="all", recent=kept, prompts=asked)
+            self.tell(fact)
         else:
             self.tell(self.fact(events.CompactionFailed, message_id=found[-1].id, error=FAILURE))
 

@@ -245,6 +245,16 @@ def test_the_newest_completed_compaction_counts(story):
     assert lowered(story) == (words("Summary of the conversation so far:\nthey parted"),)
 
 
+def test_a_summary_that_keeps_what_an_older_one_kept_takes_its_place_too_cmp_1(story):
+    story.ask("old")
+    story.ask("kept", "u2")
+    compact(story, recent="u2")
+    story.ask("new", "u3")
+    story.tell(events.CompactionStarted, message_id="k2", reason="manual")
+    story.tell(events.CompactionEnded, message_id="k2", summary="they parted", recent="u2")
+    assert lowered(story) == (words("Summary of the conversation so far:\nthey parted"), words("kept"), words("new"))
+
+
 # -- the strict check ---------------------------------------------------------------------------------------------------------
 
 CALL = AssistantMessage((CallContent("c", "look", {}), CallContent("d", "look", {})))

@@ -62,7 +62,7 @@ def user(seq, text="u"):
 def assistant(seq, text="a", tokens=None, **more):
     part = messages.TextPart("t", text, ended=True)
     return messages.Assistant(
-        f"a{seq}", seq, messages.MessageTime(0, 1), "main", "x:y", parts=(part,), tokens=tokens, **more
+        f"a{seq}", seq, messages.MessageTime(0, 1), "main", "x:y", (part,), tokens=tokens, **{"finish": "stop"} | more
     )
 
 
@@ -72,17 +72,21 @@ def summary(seq, text="s"):
 
 def test_the_cut_is_at_a_user_boundary_with_as_much_kept_as_fits_cmp_1():
     found = [user(0), assistant(1), user(2), assistant(3, "x" * 400), user(4), assistant(5)]
-    assert compaction.cut(found, 1_000) == 2
-    assert compaction.cut(found, 50) == 4
-    assert compaction.cut(found, 0) == 4, "the newest exchange is always kept"
-    assert all(isinstance(found[compaction.cut(found, keep)], messages.User) for keep in range(0, 300, 10))
+    assert compaction.cut(found, compaction.Limit(2_000, 0)) == compaction.Cut(2)
+    assert compaction.cut(found, compaction.Limit(100, 0)) == compaction.Cut(4)
+    assert compaction.cut(found, compaction.Limit(4, 0)) == compaction.Cut(4), "the newest exchange is kept if it fits"
+    cuts = [compaction.cut(found, compaction.Limit(size, 0)) for size in range(2, 600, 10)]
+    assert all(isinstance(found[one.index], messages.User) for one in cuts)
 
 
 def test_there_is_nothing_to_cut_in_one_exchange_or_behind_a_mere_summary_cmp_1():
-    assert compaction.cut([user(0), assistant(1)]) == 0
-    assert compaction.cut([]) == 0
-    assert compaction.cut([summary(0), user(1), assistant(2)]) == 0, "it would only be summarised again"
-    assert compaction.cut([summary(0), user(1), assistant(2), user(3)]) == 3
+    def cut(*found):
+        return compaction.cut(found, compaction.UNKNOWN)
+
+    assert cut() is None
+    assert cut(user(0), assistant(1)) is None
+    assert cut(summary(0), user(1), assistant(2)) is None, "it would only be summarised again"
+    assert cut(summary(0), user(1), assistant(2), user(3)) == compaction.Cut(3)
 
 
 def test_the_estimate_starts_from_the_providers_own_count_cmp_1():
@@ -160,8 +164,8 @@ def test_between_two_steps_too_and_no_call_is_parted_from_its_result_cmp_1(rig):
         return LONG
 
     model = Conversation(answers=[[Text("Hi")], [Call("look", {}, "c1")], [Text("Done")]])
-    rig.play(model.model, tools=[look], context_tokens=200)
-    assert talk(rig, "Hello", "Look").outcome == "succeeded"
+    rig.play(model.model, tools=[look], context_tokens=500)
+    assert talk(rig, LONG, "Look").outcome == "succeeded"
     assert len(model.summarised) == 1
     assert said(model.asked[2]) == [
         "Summary of the conversation so far:\nWhat was said",
@@ -169,19 +173,6 @@ def test_between_two_steps_too_and_no_call_is_parted_from_its_result_cmp_1(rig):
         "AssistantMessage",
         "ResultMessage",
     ]
-
-
-def test_what_cannot_be_shortened_is_not_summarised_again_at_every_step_cmp_1(rig):
-    @tool(effect="read")
-    async def look() -> str:
-        """Look."""
-        return LONG
-
-    calls = [[Call("look", {}, f"c{n}")] for n in range(6)]
-    model = Conversation(answers=[[Text("Hi")], *calls, [Text("Done")]])
-    rig.play(model.model, tools=[look], context_tokens=200)
-    assert talk(rig, "Hello", "Look").outcome == "succeeded"
-    assert len(model.summarised) == 1
 
 
 def test_a_provider_that_says_it_does_not_fit_is_asked_again_after_a_summary_once_a_step_cmp_1(rig):

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from perdure.core import budget, messages
 
 CHARS_PER_TOKEN = 4
 BUFFER_TOKENS = 8_000
 KEEP_TOKENS = 8_000
+WORTH = 0.125  # of what is visible a summary within a turn must replace
 
 SUMMARISE = (
     "Summarise the conversation above so that the work can go on from the summary alone. Keep: what was asked, decisions "
@@ -41,12 +43,33 @@ class Limit:
         return min(KEEP_TOKENS, self.usable // 2)
 
 
+UNKNOWN = Limit(200_000)
+"""Where nobody knows the window and no provider has complained."""
+
+
+def refused(visible: Sequence[messages.Message], known: Limit | None) -> Limit:
+    """The window as the refusal of a request shows it: no larger than what did not fit."""
+    size = sum(map(_size, visible))
+    context = min(size, known.context) if known else size
+    return Limit(context, context // 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Where a summary ends: `index` is that of the first message kept verbatim behind it. `prompts` are the seqs of older ones
+    that stay before it: what the turn was asked that the cut parts.
+    """
+
+    index: int
+    prompts: tuple[int, ...] = ()
+
+
 def estimate(visible: Sequence[messages.Message]) -> int:
     """Tokens the next request will take: the provider's last count, and a guess for everything after it.
 
     What it counted before a summary took the place of much of it says nothing any more.
     """
-    tokens, since = 0, visible[0].seq if visible and isinstance(visible[0], messages.Compaction) else -1
+    tokens, since = 0, _leading_summary(visible)[1]
     for message in reversed(visible):
         counted = isinstance(message, messages.Assistant) and message.seq > since and _counted(message)
         if isinstance(message, messages.Assistant) and counted:
@@ -58,6 +81,10 @@ def estimate(visible: Sequence[messages.Message]) -> int:
 def _counted(message: messages.Assistant) -> int:
     """What the provider counted for a whole answer, 0 where it did not."""
     return 0 if message.finish == "error" or message.tokens is None else budget.total(message.tokens)
+
+
+def _size(message: messages.Message) -> int:
+    return -(-length(message) // CHARS_PER_TOKEN)
 
 
 def length(message: messages.Message) -> int:
@@ -87,28 +114,116 @@ def _results(message: messages.Assistant) -> int:
     return total
 
 
-def cut(visible: Sequence[messages.Message], keep_tokens: int = KEEP_TOKENS) -> int:
-    """Index of the first message kept verbatim: the first user boundary with at most `keep_tokens` behind it, else the
-    newest one.
+def cut(visible: Sequence[messages.Message], limit: Limit) -> Cut | None:
+    """The first boundary with no more behind it than is to be kept, else the newest one. None: there is nothing to summarise,
+    since a summary alone gets no shorter by another one.
 
-    Everything before goes into the summary. 0 means that there is nothing to summarise: a summary alone gets no
-    shorter by another one.
+    A boundary is a user message, and the begin of a settled step of the newest turn, whose prompts stay. The newest step
+    stays too, which the model may not have seen yet, unless it does not fit.
     """
-    kept, best = 0, 0
-    for index in range(len(visible) - 1, 0, -1):
-        kept += length(visible[index]) // CHARS_PER_TOKEN + 1
-        if kept > keep_tokens and best:
+    return _Measured(visible, limit).cut()
+
+
+class _Measured:
+    """What a model sees, with the size of each message in tokens; a summary's counts apart, as another will take its place."""
+
+    def __init__(self, visible: Sequence[messages.Message], limit: Limit) -> None:
+        self._visible = visible
+        self._front, _ = _leading_summary(visible)
+        self._limit = limit
+        self._sizes = [*map(_size, visible)]
+        self._behind = [*accumulate(reversed(self._sizes), initial=0)][::-1]
+        self._summary = self._sizes[self._front] if self._front >= 0 else 0
+        self._turn = _newest_turn(visible)
+        self._answered = max((index for index, one in enumerate(visible) if _is_answer(one)), default=-1)
+
+    def cut(self) -> Cut | None:
+        """The best boundary that is worth a summary."""
+        boundaries = [*filter(self._is_boundary, range(max(self._front + 1, 1), len(self._visible)))]
+        steps = [index for index in range(max(self._turn, self._front + 1), len(self._visible)) if self._is_step(index)]
+        if steps:
+            newest = steps[-1]
+            fits = self._behind[newest] <= self._limit.keep or self._stays(newest) <= self._limit.usable
+            boundaries = [one for one in boundaries if one <= newest] if fits else [newest + 1]
+        fitting = (one for one in boundaries if self._behind[one] <= self._limit.keep and self._is_worth(one))
+        best = next(fitting, boundaries[-1] if boundaries else 0)
+        if not self._is_worth(best):
+            return None
+        if self._turn > self._front and self._gone(self._turn) == self._gone(best):
+            return Cut(self._turn)  # of the turn itself nothing would go
+        return Cut(best, tuple(self._visible[one].seq for one in self._prompts(best)))
+
+    def _is_boundary(self, index: int) -> bool:
+        return isinstance(self._visible[index], messages.User) or (index > self._turn and self._is_step(index))
+
+    def _is_step(self, index: int) -> bool:
+        """Whether it is a settled answer that says something."""
+        message = self._visible[index]
+        return isinstance(message, messages.Assistant) and messages.message_is_settled(message) and bool(message.parts)
+
+    def _prompts(self, index: int) -> list[int]:
+        """What the turn was asked before `index`: all that no model has answered yet, of the rest what there is room for, the
+        newest first.
+        """
+        room, found = self._limit.usable, list[int]()
+        for one in range(index - 1, self._turn - 1, -1):
+            if isinstance(self._visible[one], messages.User) and (self._sizes[one] <= room or one > self._answered):
+                room -= self._sizes[one]
+                found.insert(0, one)
+        return found
+
+    def _stays(self, index: int) -> int:
+        """How much there will be, the new summary taken for as long as the old one."""
+        return self._behind[index] + self._summary + sum(self._sizes[one] for one in self._prompts(index))
+
+    def _gone(self, index: int) -> int:
+        return self._behind[0] - self._stays(index)
+
+    def _is_worth(self, index: int) -> bool:
+        """Whether enough goes: anything where older turns go alone, more within a turn, whose next step would soon ask for the
+        next summary.
+        """
+        return self._gone(index) > (WORTH * self._behind[0] if index > self._turn else 0)
+
+
+def _leading_summary(visible: Sequence[messages.Message]) -> tuple[int, int]:
+    """Index and seq of the summary that leads it, which stands before any answer; -1 where there is none."""
+    for index, message in enumerate(visible):
+        if isinstance(message, messages.Compaction) and message.status == "completed":
+            return index, message.seq
+        if isinstance(message, messages.Assistant):
             break
-        if isinstance(visible[index], messages.User):
-            if best and not _worth(visible[:index]):
-                break
-            best = index
-    return best if _worth(visible[:best]) else 0
+    return -1, -1
 
 
-def _worth(prefix: Sequence[messages.Message]) -> bool:
-    """Whether anything in it is not yet in a summary."""
-    return any(length(message) for message in prefix if not isinstance(message, messages.Compaction))
+def _is_answer(message: messages.Message) -> bool:
+    """Whether a model has surely seen what came before: it answered to its end."""
+    return isinstance(message, messages.Assistant) and message.finish is not None and message.error is None
+
+
+def _newest_turn(visible: Sequence[messages.Message]) -> int:
+    """Index of the newest turn's first prompt; 0 where it began before all that is visible."""
+    prompt, following = None, None
+    for index in range(len(visible) - 1, -1, -1):
+        message = visible[index]
+        if isinstance(message, messages.User):
+            prompt = index
+        elif isinstance(message, messages.Assistant) and prompt is not None and _ends_turn(message, following):
+            return prompt
+        if isinstance(message, messages.User | messages.Assistant | messages.Synthetic):
+            following = message
+    return 0
+
+
+def _ends_turn(message: messages.Assistant, following: messages.Message | None) -> bool:
+    """Whether an answer was its turn's last. Behind one that failed a turn goes on by words of the engine; an owner's death
+    does not end it at all.
+    """
+    if message.error:
+        return isinstance(following, messages.User) and message.error.type != "unknown"
+    return _is_answer(message) and all(
+        part.provider_executed for part in message.parts if isinstance(part, messages.ToolPart)
+    )
 
 
 def transcript_text(prefix: Sequence[messages.Message]) -> str:

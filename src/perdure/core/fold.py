@@ -326,7 +326,8 @@ def _compaction(view: View, recorded: Recorded, **changes: Any) -> list[Change]:
 
 def _compaction_ended(view: View, recorded: Recorded) -> list[Change]:
     fact: events.CompactionEnded = recorded.data
-    return _compaction(view, recorded, status="completed", summary=fact.summary, recent=fact.recent)
+    told = {"summary": fact.summary, "recent": fact.recent, "prompts": fact.prompts}
+    return _compaction(view, recorded, status="completed", **told)
 
 
 def _compaction_failed(view: View, recorded: Recorded) -> list[Change]:

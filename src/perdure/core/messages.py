@@ -287,7 +287,8 @@ class ModelSwitched(Value):
 class Compaction(Value):
     """An older prefix of the model-visible context, replaced by a summary once `status` is completed.
 
-    `recent` is the id of the first message kept verbatim behind the summary, empty if none was.
+    `recent` is the id of the first message kept verbatim behind the summary, empty if none was; `prompts` are the seqs of
+    older prompts that stay verbatim before it, since they belong to the turn that the summary parts.
     """
 
     id: str
@@ -297,6 +298,7 @@ class Compaction(Value):
     status: Literal["running", "completed", "failed"] = "running"
     summary: str | None = None
     recent: str | None = None
+    prompts: tuple[int, ...] | None = None
     error: Failure | None = None
 
 

@@ -7,6 +7,7 @@ be replayed.
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -155,15 +156,27 @@ def _refused(message: messages.Assistant, speaker: Speaker) -> bool:
 
 
 def visible(held: transcript.Transcript) -> Sequence[messages.Message]:
-    """The last completed compaction, what it kept verbatim (from the message its `recent` names), and all that came after."""
+    """The last completed compaction, behind the prompts it names; what it kept verbatim (from the message its `recent` names,
+    without an older summary that stands there), and all that came after.
+    """
     found = held.messages
     start = next((i for i in range(len(found) - 1, -1, -1) if is_summary(found[i])), None)
     if start is None:
         return found
     summary = found[start]
-    recent = summary.recent if isinstance(summary, messages.Compaction) else None
-    kept = next((i for i in range(start - 1, -1, -1) if found[i].id == recent), start) if recent else start
-    return (summary, *found[kept:start], *found[start + 1 :])
+    assert isinstance(summary, messages.Compaction)  # noqa: S101, `is_summary` has looked
+    name = summary.recent
+    kept = next((i for i in range(start - 1, -1, -1) if found[i].id == name), start) if name else start
+    prompts = [one for seq in summary.prompts or () if (one := _prompt_at(found, seq, kept))]
+    recent = [one for one in found[kept:start] if not is_summary(one)]
+    return (*prompts, summary, *recent, *found[start + 1 :])
+
+
+def _prompt_at(found: Sequence[messages.Message], seq: int, before: int) -> messages.User | None:
+    """The prompt with that seq, found without reading the turn that follows it."""
+    index = bisect.bisect_left(found, seq, hi=before, key=lambda message: message.seq)
+    one = found[index] if index < before else None
+    return one if isinstance(one, messages.User) and one.seq == seq else None
 
 
 def is_summary(message: messages.Message) -> bool:

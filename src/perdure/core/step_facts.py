@@ -286,12 +286,13 @@ class CompactionDelta:
 
 @durable("session.compaction.ended")
 class CompactionEnded:
-    """The summary replaces the prefix in what the model sees."""
+    """The summary replaces the prefix in what the model sees, but for `prompts`: seqs of what the turn it parts was asked."""
 
     session_id: str
     message_id: str
     summary: str
     recent: str
+    prompts: tuple[int, ...] | None = None
 
 
 @durable("session.compaction.failed")

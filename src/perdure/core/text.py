@@ -1,8 +1,9 @@
 """Hostile values made recordable, at the edge where they come in (SEC-2).
 
-Lives here: `clean`, which turns whatever a tool returned into JSON that every store keeps alike, and `clean_text` for a
-stream. A caller's own input is not replaced but refused: `unlike_json` says why. The result of a tool that ran is always
-recordable: what cannot be kept as it is gets replaced, and the caller learns that something was.
+Lives here: `clean`, which turns whatever a tool returned into JSON that every store keeps alike, `clean_text` for a
+stream, and `ends` for what is too long. A caller's own input is not replaced but refused: `unlike_json` says why. The
+result of a tool that ran is always recordable: what cannot be kept as it is gets replaced, and the caller learns that
+something was.
 """
 
 from __future__ import annotations
@@ -24,6 +25,12 @@ def clean_text(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
+
+
+def ends(text: str, room: int) -> str:
+    """The two ends of a text, and between them how much is left out."""
+    half = room // 2
+    return f"{text[:half]}\n[… {len(text) - 2 * half} of {len(text)} characters left out …]\n{text[-half:]}"
 
 
 def clean(value: Any) -> tuple[Any, bool]:

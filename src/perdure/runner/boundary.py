@@ -277,7 +277,7 @@ def _too_long(turn: Turn, history: transcript.Transcript, unit: Unit) -> bool:
     for recorded in unit.appended:
         grown = transcript.apply(grown, recorded)
     found = grown.messages
-    return compaction.estimate(found) > limit.usable and compaction.cut(found, limit.keep) > 0
+    return compaction.estimate(found) > limit.usable and compaction.cut(found, limit) is not None
 
 
 # -- attempts that failed ----------------------------------------------------------------------------------------------
@@ -372,9 +372,10 @@ async def _after_break(turn: Turn, failed: step.Failed, wait: int) -> Turn | Non
 async def _compact_and_retry(turn: Turn, failed: step.Failed) -> Turn | None:
     """The provider says that the request does not fit: summarise, once a step, then ask again."""
     history = await turn.parts.histories.current(turn.session_id)
-    if not compaction.cut(request.visible(history), turn.keep):
+    turn.overflowed = True
+    if compaction.cut(visible := request.visible(history), turn.window(visible)) is None:
         return await endings.end(turn, failed.facts, failed.failure)
-    turn.overflowed, turn.compaction_id, turn.publisher = True, turn.parts.mint("msg"), None
+    turn.compaction_id, turn.publisher = turn.parts.mint("msg"), None
     failed, used = _used_apart(failed)
     turn.spent = turn.spent.plus(used)
     return await _start_again(turn, failed, used)

@@ -24,6 +24,8 @@ from perdure.session import claims, context, sessions
 from perdure.store import claims as rows
 
 BLOCKED_MS = 1_000
+LEAST = 1_000
+"""Characters below which a conversation is short: a provider that finds it too long will find any too long."""
 _logger = logging.getLogger("perdure.runner")
 
 
@@ -123,25 +125,13 @@ async def _summarise(turn: Turn, message_id: str) -> Summary:
     """Ask for the summary. Raises `ClaimLost`, `Interrupted` and cancellation."""
     history = await turn.parts.histories.load(turn.session_id)
     visible = [m for m in request.visible(history) if m.id != message_id]
-    cut = compaction.cut(visible, turn.keep) or len(visible)
     if not any(map(compaction.length, visible)):
         failure = messages.Failure("nothing_to_compact", "There is no conversation yet")
         return _failed(turn.session_id, message_id, failure)
-    asked = request.Request(
-        session_id=turn.session_id,
-        model=turn.model.name,
-        system="",
-        messages=(
-            request.UserMessage((request.TextContent(compaction.transcript_text(visible[:cut])),)),
-            request.UserMessage((request.TextContent(compaction.SUMMARISE),)),
-        ),
-        tool_choice="none",
-        settings=turn.ready.agent.settings,
-    )
-    recent = visible[cut].id if cut < len(visible) else ""
+    cut = compaction.cut(visible, turn.window(visible)) or compaction.Cut(len(visible))
     said: list[str] = []
     try:
-        finish = await _ask(turn, message_id, asked, said)
+        finish = await _ask_what_fits(turn, message_id, compaction.transcript_text(visible[: cut.index]), said)
     except (errors.ClaimLost, errors.StoreError, claims.Interrupted):
         raise
     except errors.PerdureError as error:
@@ -153,7 +143,13 @@ async def _summarise(turn: Turn, message_id: str) -> Summary:
         failure = messages.Failure("unusable_summary", problem)
         failed = _failed(turn.session_id, message_id, failure)
         return Summary((*failed.facts, used), failure)
-    fact = events.CompactionEnded(session_id=turn.session_id, message_id=message_id, summary=words, recent=recent)
+    fact = events.CompactionEnded(
+        session_id=turn.session_id,
+        message_id=message_id,
+        summary=words,
+        recent=visible[cut.index].id if cut.index < len(visible) else "",
+        prompts=cut.prompts or None,
+    )
     return Summary((fact, used))
 
 
@@ -173,6 +169,30 @@ def _lost(turn: Turn, source: str, error: Exception, said: list[str]) -> events.
     if spending.refused(error, said=bool(said)):
         return events.UsageRecorded(session_id=turn.session_id, source=source, tokens=messages.Tokens(), cost=0)
     return events.UsageRecorded(session_id=turn.session_id, source=source)
+
+
+async def _ask_what_fits(turn: Turn, message_id: str, words: str, said: list[str]) -> port.Finish:
+    """Ask for the summary; where what it is of does not fit the window itself, of its two ends, of half as much each time."""
+    while True:
+        asked = request.Request(
+            session_id=turn.session_id,
+            model=turn.model.name,
+            system="",
+            messages=(
+                request.UserMessage((request.TextContent(words),)),
+                request.UserMessage((request.TextContent(compaction.SUMMARISE),)),
+            ),
+            tool_choice="none",
+            settings=turn.ready.agent.settings,
+        )
+        try:
+            return await _ask(turn, message_id, asked, said)
+        except errors.ModelError as error:
+            if error.kind is not errors.ModelErrorKind.CONTEXT_OVERFLOW or said or len(words) < LEAST:
+                raise
+            used = _lost(turn, "compaction.retried", error, said)
+        await _record(turn, used)
+        words = text.ends(words, len(words) // 2)
 
 
 async def _ask(turn: Turn, message_id: str, asked: request.Request, said: list[str]) -> port.Finish:

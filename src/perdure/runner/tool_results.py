@@ -38,7 +38,7 @@ class Result:
 def failed(kind: str, words: str) -> Result:
     """An error for the model."""
     words = text.clean_text(words)
-    return Result(error=messages.Failure(kind, words if len(words) <= MAX_TEXT else _ends(words, MAX_TEXT)))
+    return Result(error=messages.Failure(kind, words if len(words) <= MAX_TEXT else text.ends(words, MAX_TEXT)))
 
 
 def words_of(error: BaseException) -> str:
@@ -118,7 +118,7 @@ async def _bounded(parts: list[messages.JsonObject], keep: Keep | None) -> list[
     if sum(len(part["text"]) for part in parts) <= MAX_TEXT and len(codec.dump(parts)) <= 8 * MAX_TEXT:
         return parts
     whole = "\n".join(part["text"] for part in parts)
-    shown: messages.JsonObject = {"type": "text", "text": _ends(whole, MAX_TEXT)}
+    shown: messages.JsonObject = {"type": "text", "text": text.ends(whole, MAX_TEXT)}
     if any(part.get("replaced") for part in parts):
         shown["replaced"] = True
     return [shown, await _kept(whole.encode(), {"type": "file", "mime": "text/plain; charset=utf-8"}, keep)]
@@ -133,12 +133,6 @@ async def _kept(data: bytes, part: messages.JsonObject, keep: Keep | None) -> me
         found["hash"] = await keep(data)
         return {**found, "text": f"[{kind}, {mime}, {len(data)} bytes, kept whole under {found['hash']}]"}
     return {**found, "text": f"[{kind}, {mime}, {len(data)} bytes, not kept]"}
-
-
-def _ends(words: str, room: int) -> str:
-    """The two ends of a text, and between them how much is left out."""
-    half = room // 2
-    return f"{words[:half]}\n[… {len(words) - 2 * half} of {len(words)} characters left out …]\n{words[-half:]}"
 
 
 # -- progress ----------------------------------------------------------------------------------------------------------------

@@ -149,11 +149,9 @@ class Turn:
         tokens = declared or self.parts.window(self.model_name)
         return compaction.Limit(tokens) if tokens else None
 
-    @property
-    def keep(self) -> int:
-        """How many tokens stay verbatim behind a summary."""
-        limit = self.limit
-        return limit.keep if limit else compaction.KEEP_TOKENS
+    def window(self, visible: Sequence[messages.Message]) -> compaction.Limit:
+        """The window that a summary has to make room in."""
+        return compaction.refused(visible, self.limit) if self.overflowed else self.limit or compaction.UNKNOWN
 
     @property
     def speaker(self) -> request.Speaker:

@@ -58,6 +58,7 @@ class Message(_Described):
     status: Literal["running", "completed", "failed"] | None = None
     summary: str | None = None
     recent: str | None = None
+    prompts: list[int] | None = None
 
 
 class MessagePage(_Described):
