@@ -2,7 +2,7 @@
 
 import pytest
 
-from perdure.core import events, lowering, messages, request
+from perdure.core import events, lowering, messages, request, transcript
 
 SPEAKER = request.Speaker("scripted", "m")
 FAILURE = messages.Failure("timeout", "Too slow")
@@ -35,11 +35,15 @@ def turn(story, n):
 
 
 def test_a_draft_is_what_lowering_says_at_every_fact_msg_9(story):
-    kept = lowering.Lowering()
+    kept, of_growing = lowering.Lowering(), lowering.Lowering()
+    growing = transcript.Builder(transcript.Transcript())
 
     def agree():
-        draft = kept.draft(story.transcript, SPEAKER)
-        assert (draft.fill(nothing), draft.problem) == (request.lower(story.transcript, SPEAKER, nothing), None)
+        for event in story.told:
+            growing.apply(event)
+        lowered = request.lower(story.transcript, SPEAKER, nothing)
+        for draft in (kept.draft(story.transcript, SPEAKER), of_growing.draft(growing, SPEAKER)):
+            assert (draft.fill(nothing), draft.problem) == (lowered, None)
 
     for n in range(3):
         turn(story, n)

@@ -50,28 +50,28 @@ class Lowering:
         self._front: list[request.Message] = []
         self._media: list[tuple[int, messages.User]] = []
 
-    def draft(self, held: transcript.Transcript, speaker: request.Speaker) -> Draft:
+    def draft(self, held: transcript.Either, speaker: request.Speaker) -> Draft:
         """What the model sees of the transcript; the front that no fact can change any more is kept for the next time."""
         fresh = self._fresh(held, speaker)
         settled = next((i for i, message in enumerate(fresh) if not messages.message_is_settled(message)), len(fresh))
         problem = self._add(fresh[:settled], speaker)
         front, media = len(self._front), len(self._media)
         problem = self._add(fresh[settled:], speaker) or problem
-        out = request.left_out(request.visible(held), speaker) if self._media else ()
+        out = request.left_out(request.visible(held.freeze()), speaker) if self._media else ()
         draft = Draft(tuple(self._front), tuple(one for one in self._media if one[1].id not in out), problem)
         del self._front[front:], self._media[media:]
         self._keep(held, fresh[settled:], sound=problem is None)
         return draft
 
-    def _fresh(self, held: transcript.Transcript, speaker: request.Speaker) -> Sequence[messages.Message]:
+    def _fresh(self, held: transcript.Either, speaker: request.Speaker) -> Sequence[messages.Message]:
         """The messages behind the front; all visible ones where the front is another's, or a summary has replaced it."""
-        if speaker == self._speaker and self._count and held.messages[self._count - 1 : self._count] == (self._last,):
-            fresh = held.messages[self._count :]
-            if not any(map(request.is_summary, fresh)):
-                return fresh
+        if speaker == self._speaker and self._count:
+            found = held.since(self._count - 1)
+            if found[:1] == (self._last,) and not any(map(request.is_summary, found[1:])):
+                return found[1:]
         self._forget()
         self._speaker = speaker
-        return request.visible(held)
+        return request.visible(held.freeze())
 
     def _add(self, fresh: Sequence[messages.Message], speaker: request.Speaker) -> str | None:
         """Lower onto the front; what is wrong with its pairs. Every message brings its own, so the new ones suffice."""
@@ -82,10 +82,11 @@ class Lowering:
             self._front += request.lower_message(message, speaker, request.no_bytes)
         return request.check_pairs(self._front[before:])
 
-    def _keep(self, held: transcript.Transcript, rest: Sequence[messages.Message], *, sound: bool) -> None:
+    def _keep(self, held: transcript.Either, rest: Sequence[messages.Message], *, sound: bool) -> None:
         """Note where the front ends, if what lies behind it is simply the transcript's end."""
-        count = len(held.messages) - len(rest)
-        if sound and count and held.messages[count:] == tuple(rest):
-            self._count, self._last = count, held.messages[count - 1]
+        count = held.size - len(rest)
+        found = held.since(max(count - 1, 0))
+        if sound and count and found[1:] == tuple(rest):
+            self._count, self._last = count, found[0]
         else:
             self._forget()

@@ -20,6 +20,19 @@ class Transcript(Value):
     messages: tuple[messages.Message, ...] = ()
     seq: int = -1
 
+    @property
+    def size(self) -> int:
+        """How many messages there are."""
+        return len(self.messages)
+
+    def since(self, place: int) -> tuple[messages.Message, ...]:
+        """The messages from a place on."""
+        return self.messages[place:]
+
+    def freeze(self) -> Transcript:
+        """Itself."""
+        return self
+
     def newest_assistant(self) -> messages.Assistant | None:
         """The newest assistant, complete or not."""
         return next((m for m in reversed(self.messages) if isinstance(m, messages.Assistant)), None)
@@ -77,7 +90,9 @@ def _apply(held: tuple[messages.Message, ...], change: view.Change) -> tuple[mes
 
 
 class Builder:
-    """A transcript that grows in place: the thousandth fact costs what the first did."""
+    """A transcript that grows in place: the thousandth fact costs what the first did. Whoever can do with its end asks for
+    that alone: putting together all of it takes as long as it is.
+    """
 
     __slots__ = ("_last", "_messages", "_newest", "_parts", "_places", "_thawed", "_whole", "seq")
 
@@ -93,6 +108,16 @@ class Builder:
         self._thawed: str | None = None
         self._parts: list[messages.Part] = []
         self._last: dict[tuple[messages.PartKind, str], int] = {}
+
+    @property
+    def size(self) -> int:
+        """How many messages there are."""
+        return len(self._messages)
+
+    def since(self, place: int) -> tuple[messages.Message, ...]:
+        """The messages from a place on."""
+        self._gather()
+        return tuple(self._messages[place:])
 
     def newest_assistant(self) -> messages.Assistant | None:
         """The newest assistant, its parts perhaps behind."""
@@ -173,3 +198,7 @@ class Builder:
         was, parts = self.message(self._thawed or ""), tuple(self._parts)
         if isinstance(was, messages.Assistant) and was.parts != parts:
             self._messages[self._places[was.id]] = replace(was, parts=parts)
+
+
+Either = Transcript | Builder
+"""A transcript for whoever reads its end."""

@@ -44,11 +44,11 @@ class UnknownCalls:
         self._count, self._last = 0, None
         self._calls: frozenset[str] = frozenset()
 
-    def of(self, held: transcript.Transcript) -> frozenset[str]:
+    def of(self, held: transcript.Either) -> frozenset[str]:
         """All of them now."""
-        if self._count and held.messages[self._count - 1 : self._count] != (self._last,):
+        if self._count and held.since(self._count - 1)[:1] != (self._last,):
             self.__init__()
-        fresh = held.messages[self._count :]
+        fresh = held.since(self._count)
         settled = next((i for i, one in enumerate(fresh) if not messages.message_is_settled(one)), len(fresh))
         if settled:
             self._calls |= unknown_calls(fresh[:settled])

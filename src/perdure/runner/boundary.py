@@ -48,7 +48,7 @@ async def begin(parts: Parts, held: claims.Held) -> Turn | None:
 async def _start_first(turn: Turn) -> SessionRow | bool:
     """The commit of `begin`: whether the first step started, or the session's row where other settings hold by now."""
     parts, held = turn.parts, turn.held
-    history = await parts.histories.current(held.session_id, held.seq)
+    history = await _history(turn, held.seq)
     seen = await context.observe(turn.ready.sources)
     outlook = Outlook(history, seen, parts.mint("msg"), parts.mint("msg"), telemetry.traceparent())
     ending = endings.Ending(held, held.execution_id, held.attempt)
@@ -99,7 +99,7 @@ async def resume(parts: Parts, held: claims.Held) -> Turn | None:
     None where the turn was ended meanwhile; the claim is then let go.
     """
     session = await _session(parts, held)
-    history = await parts.histories.current(held.session_id, held.seq)
+    history = (await parts.histories.current(held.session_id, held.seq)).freeze()
     asked = history.newest_assistant()
     try:
         turn = _turn(parts, held, session, asked.agent if asked else None)
@@ -214,7 +214,7 @@ async def _go_on(turn: Turn, facts: Sequence[Any], **carried: Any) -> Turn | Non
 
 async def _start_next(turn: Turn, following: Turn, facts: Sequence[Any]) -> SessionRow | bool:
     """The commit of `_go_on`: whether the next step started, or the session's row where other settings hold by now."""
-    history = await turn.parts.histories.current(turn.session_id)
+    history = await _history(following)
     seen = await context.observe(following.ready.sources)
     note_id, summary_id = turn.parts.mint("msg"), turn.parts.mint("msg")
     ending = endings.Ending(turn.held, turn.held.execution_id, turn.held.attempt)
@@ -266,6 +266,12 @@ def start_step(unit: Unit, claim: rows.ClaimRow, turn: Turn) -> None:
             model=turn.model_name,
         )
     )
+
+
+async def _history(turn: Turn, upto: int = -1) -> transcript.Transcript:
+    """The transcript for `_too_long`: nothing where no window is known, though it is at hand from here on."""
+    held = await turn.parts.histories.current(turn.session_id, upto)
+    return held.freeze() if turn.limit else transcript.Transcript()
 
 
 def _too_long(turn: Turn, history: transcript.Transcript, unit: Unit) -> bool:
@@ -371,7 +377,7 @@ async def _after_break(turn: Turn, failed: step.Failed, wait: int) -> Turn | Non
 
 async def _compact_and_retry(turn: Turn, failed: step.Failed) -> Turn | None:
     """The provider says that the request does not fit: summarise, once a step, then ask again."""
-    history = await turn.parts.histories.current(turn.session_id)
+    history = (await turn.parts.histories.current(turn.session_id)).freeze()
     turn.overflowed = True
     if compaction.cut(visible := request.visible(history), turn.window(visible)) is None:
         return await endings.end(turn, failed.facts, failed.failure)

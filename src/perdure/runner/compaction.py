@@ -123,7 +123,7 @@ async def manual(parts: Parts, held: claims.Held, message_id: str) -> None:
 
 async def _summarise(turn: Turn, message_id: str) -> Summary:
     """Ask for the summary. Raises `ClaimLost`, `Interrupted` and cancellation."""
-    history = await turn.parts.histories.load(turn.session_id)
+    history = (await turn.parts.histories.load(turn.session_id)).freeze()
     visible = [m for m in request.visible(history) if m.id != message_id]
     if not any(map(compaction.length, visible)):
         failure = messages.Failure("nothing_to_compact", "There is no conversation yet")

@@ -32,7 +32,8 @@ class Outset:
         """Gather, on the loop, what the unit goes by."""
         self._parts, self._taking = parts, parts.claims.taking(session_id)
         self._ids = parts.mint("msg"), parts.mint("msg"), parts.mint("msg")
-        self._history = parts.histories.at_hand(session_id)
+        known = any(one.agent.context_tokens or parts.window(one.agent.model_name) for one in parts.agents.values())
+        self._history = parts.histories.at_hand(session_id) if known else None
         self.reset()
 
     def stands(self, unit: Unit) -> bool:

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from perdure import agent as agents
 from perdure import errors, telemetry
-from perdure.core import events, lowering, messages, request, transcript
+from perdure.core import events, lowering, messages, request
 from perdure.log.unit import Unit
 from perdure.models import port
 from perdure.runner import approval, arguments, loops, publisher, spending, tool_progress, tools
@@ -104,7 +104,6 @@ class _Step:
         self._calls: list[asyncio.Task[None]] = []
         self._called = False
         self._results: dict[str, tuple[str, bool]] = {}
-        self._asked = transcript.Transcript()  # as the request has it
 
     async def pipeline(self, group: asyncio.TaskGroup) -> Outcome:
         """Stream, settle, end."""
@@ -149,7 +148,7 @@ class _Step:
     async def _outcomes_before(self) -> dict[str, tuple[str, bool]]:
         """The calls of this step in their order, and whether they failed before it was taken up again."""
         held = await self.turn.parts.histories.load(self.turn.session_id)
-        message = held.message(self.turn.message_id)
+        message = held.freeze().message(self.turn.message_id)
         parts = message.parts if isinstance(message, messages.Assistant) else ()
         ids_of_calls = [part.call_id for part in parts if isinstance(part, messages.ToolPart)]
         return dict.fromkeys(ids_of_calls, ("", False)) | {
@@ -207,7 +206,7 @@ class _Step:
 
     async def _request(self) -> request.Request:
         turn = self.turn
-        held = self._asked = await turn.parts.histories.current(turn.session_id)
+        held = await turn.parts.histories.current(turn.session_id)
         draft = turn.parts.histories.derived(turn.session_id, lowering.Lowering).draft(held, turn.speaker)
         if draft.problem:
             raise errors.Defect(draft.problem)
@@ -244,7 +243,7 @@ class _Step:
             await self._run_or_ask(call_id, bound.tool, given)
 
     async def _run_or_ask(self, call_id: str, tool: agents.Tool, given: messages.JsonObject) -> None:
-        need = approval.need(tool, given, self.turn.policy, self._unknown_calls())
+        need = approval.need(tool, given, self.turn.policy, await self._unknown_calls())
         if need == "deny":
             await self._refuse(call_id, "denied", "The outcome of this very call is unknown; it may not be made again")
         elif need == "ask":
@@ -256,11 +255,12 @@ class _Step:
             assert self._group is not None  # noqa: S101, set before the stream is read
             self._calls.append(self._group.create_task(self._run_call(call_id, tool.name, given)))
 
-    def _unknown_calls(self) -> frozenset[str]:
+    async def _unknown_calls(self) -> frozenset[str]:
         """Calls of the session whose outcome is unknown; looked up once a turn, as only a dead owner leaves new ones."""
         if self.turn.unknown is None:
-            kept = self.turn.parts.histories.derived(self.turn.session_id, approval.UnknownCalls)
-            self.turn.unknown = kept.of(self._asked)
+            histories = self.turn.parts.histories
+            held = await histories.current(self.turn.session_id)
+            self.turn.unknown = histories.derived(self.turn.session_id, approval.UnknownCalls).of(held)
         return self.turn.unknown
 
     def _note_unknown(self, name: str, given: messages.JsonObject, error: messages.Failure) -> None:

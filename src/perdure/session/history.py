@@ -54,21 +54,21 @@ class Histories:
                 self._missed.pop(session_id, None)
             self._trim()
 
-    async def current(self, session_id: str, upto: int = -1) -> transcript.Transcript:
+    async def current(self, session_id: str, upto: int = -1) -> transcript.Builder:
         """The transcript of a session this process executes: as far as its own commits go and at least `upto`, which is all
-        that a model sees; what others appended since (admissions, requests) is no message yet.
+        that a model sees; what others appended since (admissions, requests) is no message yet. It goes on growing.
         """
         held = self._held.get(session_id)
         known = held and held.seq >= max(upto, self._missed.get(session_id, -1))
-        return held.freeze() if held and known else await self.load(session_id)
+        return held if held and known else await self.load(session_id)
 
     def at_hand(self, session_id: str) -> transcript.Transcript | None:
         """The transcript of a session where it is held, as far as that goes."""
         held = self._held.get(session_id)
         return held.freeze() if held else None
 
-    async def load(self, session_id: str) -> transcript.Transcript:
-        """The session's transcript as it is now."""
+    async def load(self, session_id: str) -> transcript.Builder:
+        """The session's transcript as it is now. It goes on growing."""
         held = self._held.get(session_id)
         if held is None:
             found = await self._log.store.read(lambda tx: read(tx, session_id))
@@ -80,7 +80,7 @@ class Histories:
         self._held[session_id] = held
         self._held.move_to_end(session_id)
         self._trim()
-        return held.freeze()
+        return held
 
     async def _catch_up(self, session_id: str, held: transcript.Builder) -> int:
         """Fold a page of what was missed; how much that was."""
