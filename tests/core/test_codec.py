@@ -334,7 +334,7 @@ HEADS = (
     messages.System("m", 3, messages.MessageTime(7), "time"),
     messages.AgentSwitched("m", 3, messages.MessageTime(7), "other"),
     messages.ModelSwitched("m", 3, messages.MessageTime(7), "new", "old"),
-    messages.Compaction("m", 3, AT, "manual", "completed", "all", "m", FAILED),
+    messages.Compaction("m", 3, AT, "manual", "completed", "all", "m", error=FAILED),
 )
 
 
