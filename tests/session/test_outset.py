@@ -8,7 +8,8 @@ import apsw
 import pytest
 
 from perdure import Agent, errors
-from perdure.core import events
+from perdure.core import events, messages
+from perdure.models.port import Finish
 from perdure.models.scripted import Gate, Hang, ScriptedModel, Text
 
 SESSION = "ses"
@@ -231,9 +232,10 @@ async def test_a_turn_that_is_stopped_before_its_drain_begins_asks_no_model_ex_8
 # -- who waits ---------------------------------------------------------------------------------------------------------
 
 
-async def test_who_waits_for_a_prompt_of_a_turn_that_runs_here_looks_once_and_at_its_end_in_12(nodes):
+async def test_who_waits_for_a_prompt_of_a_turn_that_runs_here_is_told_its_receipt_in_12(nodes):
     gate = Gate()
-    node = await nodes([[Hang(gate), *HI]])
+    used = Finish("stop", messages.Tokens(input=7), 12)
+    node = await nodes([[Hang(gate), *HI, used]])
     session, looks, read = await node.session(), [], node.engine.store.read
 
     async def watched(work):
@@ -246,10 +248,11 @@ async def test_who_waits_for_a_prompt_of_a_turn_that_runs_here_looks_once_and_at
     waiting = asyncio.create_task(session.wait("hello"))
     await session.prompt("And?", id="joins")
     await session.cancel("joins")
-    assert looks == []
     gate.open()
-    assert (await waiting).outcome == "succeeded"
-    assert looks == ["looked"]
+    settled = await waiting
+    assert looks == []
+    assert (settled.outcome, settled.usage.tokens.input) == ("succeeded", 7)
+    assert settled == await session.receipt("hello")
 
 
 async def test_who_waits_for_a_prompt_hears_of_its_end_also_where_another_process_took_its_turn_over_rec_2(nodes):
@@ -261,9 +264,9 @@ async def test_who_waits_for_a_prompt_hears_of_its_end_also_where_another_proces
     waiting = asyncio.create_task(session.wait("hello"))
     await asyncio.sleep(0)
     (held,) = node.engine.claims._kept.values()
-    assert node.engine.claims.runs(SESSION, "hello")
+    assert node.engine.claims.told(SESSION, "hello") == []
     held.trusted_until = 0  # this process slept for longer than its lease
-    assert not node.engine.claims.runs(SESSION, "hello")
+    assert node.engine.claims.told(SESSION, "hello") is None
     node.clock.advance(LEASE_MS + 1)
     await nodes([HI])  # one of the two goes on with it
     assert (await waiting).outcome == "succeeded"

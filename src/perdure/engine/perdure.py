@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
@@ -346,19 +346,20 @@ class Session:
         `timeout` in seconds; on time-out the receipt as it is. Raises `PromptNotFound`, `SessionNotFound`, `SessionGone`,
         also where the session is deleted meanwhile.
         """
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(timeout), aclosing(self._engine.log.changes(self.id, SETTLING)) as changes:
+                told: list[Receipt] | None = None
                 async for _ in changes:
+                    if told:
+                        return told[0]
                     if message_id is None:
                         if await self._engine.store.read(lambda tx: status.at_rest(tx, self.id)):
                             return None
-                    elif self._engine.claims.runs(self.id, message_id):
+                    elif (told := self._engine.claims.told(self.id, message_id)) is not None:
                         continue  # what settles it is still to come
                     elif (receipt := await self.receipt(message_id)).state == "settled":
                         return receipt
                 await self.info()  # the log is gone, and this says so
-        except TimeoutError:
-            pass
         return None if message_id is None else await self.receipt(message_id)
 
     # -- reading -----------------------------------------------------------------------------------------------------------

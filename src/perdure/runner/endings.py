@@ -14,10 +14,11 @@ from typing import Any
 
 from perdure import errors
 from perdure.core import events, fold, messages
+from perdure.core.answers import Receipt
 from perdure.log.unit import Unit
 from perdure.runner import spending
 from perdure.runner.turn import Parts, Turn
-from perdure.session import claims, promotion, recovery
+from perdure.session import admission, claims, promotion, recovery
 from perdure.store import claims as rows
 
 _logger = logging.getLogger("perdure.runner")
@@ -27,7 +28,8 @@ CUT_OFF = messages.Failure("unknown", fold.INTERRUPTED)
 @dataclass(slots=True)
 class Ending:
     """What a unit decided about the claim, taken into memory by the commit itself: a drain cancelled meanwhile must
-    know it too. `attempt` is what the next execution counts as, `runs` are the inputs of its turn.
+    know it too. `attempt` is what the next execution counts as, `runs` are the inputs of its turn,
+    `receipts` those of the turn that ends, for who waits for them here.
     """
 
     held: claims.Held
@@ -35,6 +37,7 @@ class Ending:
     attempt: int = 1
     went_on: bool = False
     runs: tuple[str, ...] = ()
+    receipts: tuple[Receipt, ...] = ()
 
     def stay(self) -> None:
         """The claim stays as it is."""
@@ -49,10 +52,14 @@ class Ending:
     def take_effect(self, appended: Sequence[Any] = ()) -> None:
         """The unit is committed."""
         del appended
+        held = self.held
         if self.went_on:
-            self.held.execution_id, self.held.attempt, self.held.runs = self.next_id, self.attempt, self.runs
+            held.execution_id, held.attempt, held.runs = self.next_id, self.attempt, self.runs
         else:
-            self.held.open = False
+            held.open = False
+        for receipt in self.receipts:
+            if (told := held.told.pop(receipt.id, None)) is not None:
+                told.append(receipt)
 
 
 def end_turn(unit: Unit, claim: rows.ClaimRow, ending: Ending, failure: messages.Failure | None) -> None:
@@ -66,6 +73,8 @@ def end_turn(unit: Unit, claim: rows.ClaimRow, ending: Ending, failure: messages
         reason=failure.type if failure else None,
     )
     unit.append(ended)
+    settled = ended.message_ids
+    ending.receipts = tuple(admission.receipt_of(unit.tx, claim.session_id, one) for one in settled)
     ending.decide(went_on=claims.hand_over_or_release(unit, claim, ending.next_id, only_woken=False))
 
 

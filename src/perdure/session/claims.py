@@ -13,12 +13,13 @@ import contextlib
 import logging
 import math
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from perdure import clock as clocks
 from perdure import errors, ids
 from perdure.core import events, inbox, lifecycle
+from perdure.core.answers import Receipt
 from perdure.log.log import Log
 from perdure.log.unit import Unit
 from perdure.session import exhaustion, keeping, owner, promotion, sessions
@@ -38,8 +39,8 @@ class Interrupted(Exception):
 class Held:
     """A claim this process holds. `execution_id` changes at a hand-over; `trusted_until` is on the suspend-counting
     clock (ms); `seq` is the session's last when the claim was taken, `session` its row then, until somebody makes use of
-    that; `runs` are inputs that its turn promoted and has not settled yet, as far as is known; `marked`: an interrupt was asked
-    for before a drain began with it.
+    that; `runs` are inputs that its turn promoted and has not settled yet, as far as is known, `told` where some of their
+    receipts are waited for; `marked`: an interrupt was asked for before a drain began with it.
     """
 
     session_id: str
@@ -52,6 +53,7 @@ class Held:
     compaction_id: str | None = None
     parked: bool = False
     runs: tuple[str, ...] = ()
+    told: dict[str, list[Receipt]] = field(default_factory=dict[str, list[Receipt]])
     marked: bool = False
     open: bool = True
     lost: bool = False
@@ -117,10 +119,12 @@ class Claims:
         held = self._kept.get(session_id)
         return held.execution_id if held and held.open else None
 
-    def runs(self, session_id: str, message_id: str) -> bool:
-        """Whether an input is in a turn that runs in this process and has not ended."""
+    def told(self, session_id: str, message_id: str) -> list[Receipt] | None:
+        """Where the receipt of an input is put when the turn ends that runs it in this process; None where none does."""
         held = self._kept.get(session_id)
-        return held is not None and held.open and message_id in held.runs and self.trusts(held)
+        if held is None or not held.open or message_id not in held.runs or not self.trusts(held):
+            return None
+        return held.told.setdefault(message_id, [])
 
     def trusts(self, held: Held) -> bool:
         """Whether nobody else can have the claim yet, by this process's own clock."""

@@ -62,7 +62,7 @@ KEPT = 1024
 class Inbox:
     """Verbs on inputs."""
 
-    __slots__ = ("_c", "_events", "_found", "_q", "_rows", "_unsettled")
+    __slots__ = ("_c", "_events", "_found", "_q", "_rows", "_settled", "_unsettled")
 
     def __init__(self, statements: Any, connection: Any, events: Events) -> None:
         """Bind to a connection; `events` stores the facts that hold long prompts."""
@@ -74,12 +74,16 @@ class Inbox:
         self._rows: dict[str, InputRow] = {}
         # All unsettled ones of a session, in admission order; each of them is in `_rows`.
         self._unsettled: dict[str, dict[str, InputRow]] = {}
+        self._settled: list[str] = []  # in this unit; they stay in `_rows` as long as it runs
         # The long prompt last seen, by its input: who admits or promotes one is about to compare it.
         self._found: tuple[str, str] | None = None
 
     def keep(self) -> None:
         """The unit ended; what is known serves the next ones, within bounds."""
         self._found = None
+        for message_id in self._settled:
+            self._rows.pop(message_id, None)
+        self._settled.clear()
         if len(self._rows) > KEPT or len(self._unsettled) > KEPT:
             self.forget()
 
@@ -94,12 +98,12 @@ class Inbox:
     def _know(self, row: InputRow) -> None:
         """The row as it stands now."""
         unsettled = self._unsettled.get(row.session_id)
+        self._rows[row.id] = row
         if row.outcome is None:
-            self._rows[row.id] = row
             if unsettled is not None:
                 unsettled[row.id] = row
         else:
-            self._rows.pop(row.id, None)
+            self._settled.append(row.id)
             if unsettled is not None:
                 unsettled.pop(row.id, None)
 
@@ -239,7 +243,8 @@ class Inbox:
             return
         told = {"error": codec.dump_optional(error), "usage": columns.dump_usage(usage)}
         self._q.input_settle(self._c, id=message_id, outcome=outcome, settled_seq=seq, **told)
-        self._know(replace(row, outcome=outcome, wake_pending=False))
+        settled = {"outcome": outcome, "error": error, "settled_seq": seq, "usage": usage or row.usage}
+        self._know(replace(row, **settled, wake_pending=False))
 
     def set_delivery(self, message_id: str, delivery: messages.Delivery) -> None:
         """Deliver it otherwise."""
