@@ -17,7 +17,7 @@ import msgspec
 
 from perdure import errors
 from perdure.core import events, messages
-from perdure.core.value import Value, names, replace
+from perdure.core.value import names, replace
 
 T = TypeVar("T")
 Upcast = Callable[[Any], Any]
@@ -30,56 +30,45 @@ _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 # -- values ------------------------------------------------------------------------------------------------------------------
 
 
-_names: dict[type, tuple[str, ...] | None] = {
-    str: None,
-    int: None,
-    bool: None,
-    dict: None,
-    list: None,
-    type(None): None,
-}
+_plain: set[type[Any]] = {str, int, float, bool, dict, list, type(None)}
+"""Of what is written as it stands: it has no field that may be None or hold a value that has one."""
+_names: dict[type[Any], tuple[str, ...]] = {}
 
 
-def _field_names(cls: type[Any]) -> tuple[str, ...] | None:
-    if cls not in _names:
-        _names[cls] = names(cls) or None
-    return _names[cls]
+def _is_plain(cls: type[Any]) -> bool:
+    scalar = {str, int, float, bool, messages.JsonObject}
+    hints = typing.get_type_hints(cls).values() if names(cls) else ()
+    return all(hint in scalar or typing.get_origin(hint) is typing.Literal for hint in hints)
+
+
+def _fields(cls: type[Any]) -> tuple[str, ...]:
+    """The fields of a class, none of one that is plain."""
+    if _is_plain(cls):
+        _plain.add(cls)
+        return ()
+    return _names.setdefault(cls, names(cls))
 
 
 def bare(value: Any) -> Any:
-    """A value, or a dataclass, as a dict without its None fields, all the way down; anything else as it is."""
+    """A value, or a dataclass, as a dict without its None fields, all the way down; what is plain as it is."""
     cls: type[Any] = value.__class__
     if cls is tuple:
-        return [bare(item) for item in value]
-    fields = _names[cls] if cls in _names else _field_names(cls)
-    if fields is None:
+        return [item if item.__class__ in _plain else bare(item) for item in value]
+    fields = () if cls in _plain else _names.get(cls) or _fields(cls)
+    if not fields:
         return value
     found: dict[str, Any] = {}
     for name in fields:
         item = getattr(value, name)
         if item is not None:
-            found[name] = item if type(item) is str else bare(item)
+            found[name] = item if item.__class__ in _plain else bare(item)
     return found
-
-
-_plain: dict[type[Any], bool] = {}
-
-
-def _is_plain(cls: type[Any]) -> bool:
-    """Whether its values can be written as they stand: with no field that may be None or hold another value."""
-    scalar = {str, int, float, bool, messages.JsonObject}
-    hints = typing.get_type_hints(cls).values() if issubclass(cls, Value) else [None]
-    return all(hint in scalar or typing.get_origin(hint) is typing.Literal for hint in hints)
 
 
 def dump(value: Any) -> str:
     """Encode a value of ours or of JSON. Raises `InvalidInput` for text that is not Unicode or a value JSON cannot hold."""
-    cls: type[Any] = value.__class__
-    plain = _plain.get(cls)
-    if plain is None:
-        plain = _plain[cls] = _is_plain(cls)
     try:
-        return _encoder.encode(value if plain else bare(value)).decode()
+        return _encoder.encode(value if value.__class__ in _plain else bare(value)).decode()
     except (UnicodeEncodeError, TypeError, ValueError, OverflowError, RecursionError) as error:
         msg = f"The value cannot be written as JSON: {error}"
         raise errors.InvalidInput(msg) from error
@@ -102,8 +91,8 @@ def dump_optional(value: Any) -> str | None:
 
 
 def canonical(value: Any) -> str:
-    """Encode with sorted keys: equal values give equal text."""
-    return _sorted_encoder.encode(bare(value)).decode()
+    """Encode JSON with sorted keys: equal values give equal text."""
+    return _sorted_encoder.encode(value).decode()
 
 
 def load(text: str | bytes, kind: type[T]) -> T:
