@@ -1,5 +1,6 @@
 -- The log, its projections and the operational rows. JSON is TEXT, flags are 0/1, times are epoch milliseconds. Tables of small rows
 -- are their own index (WITHOUT ROWID); those that hold texts are not, since there every row over a quarter of a page spills.
+-- A check of three values and more says OR, not IN: for that, each statement that writes a row would make a table of them first.
 
 -- aggregate: the number by which events name theirs; AUTOINCREMENT, so that a removed aggregate never lends its number to another.
 CREATE TABLE event_sequence (
@@ -104,8 +105,9 @@ CREATE TABLE session_message (
     number       INTEGER PRIMARY KEY AUTOINCREMENT,
     id           TEXT NOT NULL UNIQUE,
     session      INTEGER NOT NULL REFERENCES session (number) ON DELETE CASCADE,
-    type         TEXT NOT NULL CHECK (type IN (
-        'user', 'synthetic', 'system', 'assistant', 'agent_switched', 'model_switched', 'compaction')),
+    type         TEXT NOT NULL CHECK (
+        type = 'user' OR type = 'synthetic' OR type = 'system' OR type = 'assistant'
+        OR type = 'agent_switched' OR type = 'model_switched' OR type = 'compaction'),
     seq          INTEGER NOT NULL,
     time_created INTEGER NOT NULL,
     data         TEXT NOT NULL,
@@ -119,7 +121,7 @@ CREATE INDEX session_message_compactions ON session_message (session, seq) WHERE
 CREATE TABLE session_part (
     message INTEGER NOT NULL REFERENCES session_message (number) ON DELETE CASCADE,
     ordinal INTEGER NOT NULL,
-    kind    TEXT NOT NULL CHECK (kind IN ('text', 'reasoning', 'tool')),
+    kind    TEXT NOT NULL CHECK (kind = 'text' OR kind = 'reasoning' OR kind = 'tool'),
     part_id TEXT NOT NULL,
     open    INTEGER NOT NULL CHECK (open IN (0, 1)),
     data    TEXT NOT NULL,
@@ -144,7 +146,8 @@ CREATE TABLE session_input (
     execution_requests INTEGER NOT NULL DEFAULT 0,
     retries            INTEGER NOT NULL DEFAULT 0,
     retried_by         TEXT UNIQUE,
-    outcome            TEXT CHECK (outcome IN ('succeeded', 'failed', 'interrupted', 'superseded', 'cancelled')),
+    outcome            TEXT CHECK (outcome = 'succeeded' OR outcome = 'failed' OR outcome = 'interrupted'
+        OR outcome = 'superseded' OR outcome = 'cancelled'),
     error              TEXT,
     settled_seq        INTEGER,
     usage              TEXT,
@@ -162,7 +165,7 @@ CREATE TABLE session_execution (
     owner_id             TEXT NOT NULL,
     purpose              TEXT NOT NULL CHECK (purpose IN ('turn', 'compaction')),
     assistant_message_id TEXT,
-    phase                TEXT NOT NULL CHECK (phase IN ('ready', 'safe', 'unknown', 'continue')),
+    phase                TEXT NOT NULL CHECK (phase = 'ready' OR phase = 'safe' OR phase = 'unknown' OR phase = 'continue'),
     interrupted          INTEGER NOT NULL DEFAULT 0 CHECK (interrupted IN (0, 1)),
     time_created         INTEGER NOT NULL,
     expires_at           INTEGER NOT NULL,
@@ -177,7 +180,7 @@ CREATE TABLE session_recovery (
     session_id              TEXT NOT NULL REFERENCES session (id) ON DELETE CASCADE,
     assistant_message_id    TEXT REFERENCES session_message (id) DEFERRABLE INITIALLY DEFERRED,
     continuation_message_id TEXT NOT NULL UNIQUE REFERENCES session_input (id) DEFERRABLE INITIALLY DEFERRED,
-    phase                   TEXT NOT NULL CHECK (phase IN ('ready', 'safe', 'unknown', 'continue')),
+    phase                   TEXT NOT NULL CHECK (phase = 'ready' OR phase = 'safe' OR phase = 'unknown' OR phase = 'continue'),
     wake_pending            INTEGER NOT NULL DEFAULT 1 CHECK (wake_pending IN (0, 1)),
     wake_attempts           INTEGER NOT NULL DEFAULT 0 CHECK (wake_attempts BETWEEN 0 AND 9007199254740991),
     recovery_error          TEXT,
@@ -215,7 +218,7 @@ CREATE TABLE session_draft (
     session_id TEXT NOT NULL REFERENCES session (id) ON DELETE CASCADE,
     message_id TEXT NOT NULL,
     part_id    TEXT NOT NULL,
-    kind       TEXT NOT NULL CHECK (kind IN ('text', 'reasoning', 'tool')),
+    kind       TEXT NOT NULL CHECK (kind = 'text' OR kind = 'reasoning' OR kind = 'tool'),
     text       TEXT NOT NULL,
     PRIMARY KEY (session_id, message_id, kind, part_id)
 );
