@@ -1,13 +1,15 @@
 """The named statements, loaded once.
 
 Lives here: reading `sql/common.sql` and one dialect file through aiosql, and how a statement of each kind is run on apsw. Not
-here: what a statement means to a session (the row groups beside this file) and transactions (`sqlite.py`). aiosql's own way
-from a name to the driver takes three calls more, some forty times a turn.
+here: what a statement means to a session (the row groups beside this file) and transactions (`sqlite.py`).
+
+A turn runs some thirty statements, so that the way to the driver counts: each becomes a function of its own, with the
+statement's parameters for its own, which binds them by number. It is made from text, as a dataclass makes its `__init__`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
 from functools import cache
 from importlib import resources
 from types import SimpleNamespace
@@ -17,49 +19,30 @@ import aiosql
 from aiosql.adapters.generic import GenericAdapter
 from aiosql.types import SQLOperationType
 
-Run = Callable[..., Any]
+_KINDS = {
+    # All rows at once, so that no cursor outlives the statement.
+    SQLOperationType.SELECT: "return connection.execute(sql, {given}).fetchall()",
+    # The first row or None.
+    SQLOperationType.SELECT_ONE: "return connection.execute(sql, {given}).fetchone()",
+    # The first column of the first row or None.
+    SQLOperationType.SELECT_VALUE: "row = connection.execute(sql, {given}).fetchone(); return None if row is None else row[0]",
+    # How many rows it changed.
+    SQLOperationType.INSERT_UPDATE_DELETE: "connection.execute(sql, {given}); return connection.changes()",
+}
 
 
-def _all(sql: str) -> Run:
-    """All rows at once, so that no cursor outlives the statement."""
-
-    def run(connection: Any, **given: Any) -> Any:
-        return connection.execute(sql, given).fetchall()
-
-    return run
-
-
-def _first(sql: str) -> Run:
-    """The first row or None."""
-
-    def run(connection: Any, **given: Any) -> Any:
-        return connection.execute(sql, given).fetchone()
-
-    return run
+def _once(name: str, kind: SQLOperationType, sql: str, parameters: list[str]) -> Any:
+    """Run it with the parameters, each by its name."""
+    numbered = re.sub(r":(\w+)", lambda found: f"?{1 + parameters.index(found[1])}", sql)
+    head = ", ".join(["connection", *(["*", *parameters] if parameters else [])])
+    body = _KINDS[kind].format(given=f"({' '.join(f'{one},' for one in parameters)})")
+    made: dict[str, Any] = {"sql": numbered}
+    exec(f"def {name}({head}): {body}", made)  # noqa: S102 - of our own files alone
+    return made[name]
 
 
-def _value(sql: str) -> Run:
-    """The first column of the first row or None."""
-
-    def run(connection: Any, **given: Any) -> Any:
-        row = connection.execute(sql, given).fetchone()
-        return None if row is None else row[0]
-
-    return run
-
-
-def _count(sql: str) -> Run:
-    """How many rows it changed."""
-
-    def run(connection: Any, **given: Any) -> int:
-        connection.execute(sql, given)
-        return connection.changes()
-
-    return run
-
-
-def _many(sql: str) -> Run:
-    """Run once for each, given by name or in the order of the statement: how many rows all of them changed."""
+def _many(sql: str) -> Any:
+    """Run it once for each, given by name or in the order of the statement: how many rows all of them changed."""
 
     def run(connection: Any, each: Any) -> int:
         before: int = connection.total_changes()
@@ -67,15 +50,6 @@ def _many(sql: str) -> Run:
         return connection.total_changes() - before
 
     return run
-
-
-_KINDS: dict[SQLOperationType, Callable[[str], Run]] = {
-    SQLOperationType.SELECT: _all,
-    SQLOperationType.SELECT_ONE: _first,
-    SQLOperationType.SELECT_VALUE: _value,
-    SQLOperationType.INSERT_UPDATE_DELETE: _count,
-    SQLOperationType.INSERT_UPDATE_DELETE_MANY: _many,
-}
 
 
 @cache
@@ -89,7 +63,8 @@ def load(dialect: str) -> Any:
     for name in read.available_queries:
         if not name.endswith("_cursor"):
             query = getattr(read, name)
-            run: Any = _KINDS[query.operation](query.sql)
+            many = query.operation == SQLOperationType.INSERT_UPDATE_DELETE_MANY
+            run = _many(query.sql) if many else _once(name, query.operation, query.sql, query.parameters)
             run.sql = query.sql
             setattr(loaded, name, run)
     return loaded
