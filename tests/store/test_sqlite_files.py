@@ -236,6 +236,37 @@ async def test_insert_or_replace_is_no_way_around_append_only_log_9(pair, build)
     assert await store.read(build.ids) == ["evt_1"]
 
 
+EACH_TURN = (
+    "event_append",
+    "sequence_move",
+    "session_move",
+    "message_insert",
+    "message_update",
+    "part_put",
+    "input_insert",
+    "input_promote",
+    "input_settle",
+    "claim_insert",
+    "claim_set_phase",
+    "claim_delete",
+)
+
+
+async def test_no_statement_by_which_a_turn_writes_makes_a_table_of_its_own_first_db(tmp_path):
+    """As a check of three values and more does that says IN, or a RETURNING."""
+    store = await SqliteStore.open(tmp_path / "log.db")
+
+    def work(tx):
+        for name in EACH_TURN:
+            explain = f"EXPLAIN {getattr(tx.events._q, name).sql}"
+            steps = tx.events._c.execute(explain, collections.defaultdict(lambda: 1)).fetchall()
+            yield name, [step[1] for step in steps]
+
+    found = await store.write(lambda tx: dict(work(tx)))
+    assert [name for name, steps in found.items() if "OpenEphemeral" in steps] == []
+    await store.close()
+
+
 async def test_no_statement_on_events_messages_and_parts_reads_them_all_db(tmp_path, build):
     """Whatever is asked while a session runs; checking and mending may."""
     store = await SqliteStore.open(tmp_path / "log.db")

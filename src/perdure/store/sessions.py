@@ -96,28 +96,6 @@ def _decoded(row: Any) -> SessionRow:
     )
 
 
-def _moving(row: SessionRow) -> dict[str, Any]:
-    """What running a session changes of its row, as columns."""
-    usage, tokens = row.usage, row.usage.tokens
-    return {
-        "id": row.id,
-        "time": row.time_updated,
-        "input": tokens.input,
-        "output": tokens.output,
-        "reasoning": tokens.reasoning,
-        "cache_read": tokens.cache_read,
-        "cache_write": tokens.cache_write,
-        "cost": usage.cost,
-        "unknown_cost": usage.unknown_cost,
-        "unknown_tokens": usage.unknown_tokens,
-        "turn_usage": columns.dump_usage(row.turn_usage),
-        "execution_id": row.execution_id,
-        "purpose": row.execution_purpose,
-        "parked": int(row.parked),
-        "wake_attempts": row.wake_attempts,
-    }
-
-
 KEPT = 1024
 LONG = 16 * 1024
 """A row with more characters of settings is read again by each unit that asks for it, as a long prompt is (`inbox.py`)."""
@@ -150,8 +128,30 @@ class Sessions:
     def flush(self) -> None:
         """Write what was changed."""
         for session_id in self._changed:
-            self._q.session_move(self._c, **_moving(self._rows[session_id]))
+            self._move(self._rows[session_id])
         self._changed.clear()
+
+    def _move(self, row: SessionRow) -> None:
+        """Write what running a session changes of its row."""
+        usage, tokens = row.usage, row.usage.tokens
+        self._q.session_move(
+            self._c,
+            id=row.id,
+            time=row.time_updated,
+            input=tokens.input,
+            output=tokens.output,
+            reasoning=tokens.reasoning,
+            cache_read=tokens.cache_read,
+            cache_write=tokens.cache_write,
+            cost=usage.cost,
+            unknown_cost=usage.unknown_cost,
+            unknown_tokens=usage.unknown_tokens,
+            turn_usage=columns.dump_usage(row.turn_usage),
+            execution_id=row.execution_id,
+            purpose=row.execution_purpose,
+            parked=int(row.parked),
+            wake_attempts=row.wake_attempts,
+        )
 
     def _change(self, session_id: str, **changes: Any) -> SessionRow | None:
         """Change a row, if there is one."""
