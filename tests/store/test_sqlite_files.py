@@ -273,9 +273,9 @@ async def test_no_statement_on_events_messages_and_parts_reads_them_all_db(tmp_p
 
     def work(tx):
         found = {}
-        for name, run in vars(tx.events._q).items():
+        for name in tx.events._q:
             if name.startswith(("event_", "sequence_", "message_", "part_")):
-                explain = f"EXPLAIN QUERY PLAN {run.sql}"
+                explain = f"EXPLAIN QUERY PLAN {getattr(tx.events._q, name).sql}"
                 plans = tx.events._c.execute(explain, collections.defaultdict(lambda: 1)).fetchall()
                 found[name] = [plan[-1] for plan in plans if plan[-1].startswith(("SCAN ", "USE TEMP"))]
         return found

@@ -95,10 +95,10 @@ def dump_message(message: messages.Message, *, prompt: bool = True) -> str:
     held: dict[str, Any] = {"time": {} if completed is None else {"completed": completed}}
     for name in _HEADERS[message.__class__]:
         item = getattr(message, name)
-        if item is not None and (prompt or name != "prompt"):
-            held[name] = (
-                codec.bare(item) if name == "prompt" else item
-            )  # nothing else of these has fields that are None
+        if name == "prompt":  # nothing else that a header says has fields that may be None
+            item = codec.bare(item) if prompt else None
+        if item is not None:
+            held[name] = item
     return codec.dump(held)
 
 

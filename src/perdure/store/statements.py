@@ -10,9 +10,9 @@ statement's parameters for its own, which binds them by number. It is made from 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache
 from importlib import resources
-from types import SimpleNamespace
 from typing import Any
 
 import aiosql
@@ -52,19 +52,31 @@ def _many(sql: str) -> Any:
     return run
 
 
+class Statements:
+    """The statements by their names; iterated over, the names. Each becomes a function when it is first asked for."""
+
+    def __init__(self, read: Any) -> None:
+        """Take them from what aiosql read."""
+        self._read = read
+
+    def __iter__(self) -> Iterator[str]:
+        """What they are called."""
+        return (name for name in self._read.available_queries if not name.endswith("_cursor"))
+
+    def __getattr__(self, name: str) -> Any:
+        """That statement, as a function of a connection and its parameters; `sql` is its text."""
+        query = getattr(self._read, name)
+        many = query.operation == SQLOperationType.INSERT_UPDATE_DELETE_MANY
+        run = _many(query.sql) if many else _once(name, query.operation, query.sql, query.parameters)
+        run.sql = query.sql
+        setattr(self, name, run)
+        return run
+
+
 @cache
 def load(dialect: str) -> Any:
-    """Give the statements of `common.sql` and `{dialect}.sql` as functions taking a connection and named parameters."""
+    """Give the statements of `common.sql` and `{dialect}.sql`."""
     folder = resources.files("perdure.store") / "sql"
     text = "\n".join((folder / f"{name}.sql").read_text("utf-8") for name in ("common", dialect))
     # aiosql types its adapters only in part
-    read: Any = aiosql.from_str(text, GenericAdapter)  # pyright: ignore[reportUnknownMemberType]
-    loaded = SimpleNamespace()
-    for name in read.available_queries:
-        if not name.endswith("_cursor"):
-            query = getattr(read, name)
-            many = query.operation == SQLOperationType.INSERT_UPDATE_DELETE_MANY
-            run = _many(query.sql) if many else _once(name, query.operation, query.sql, query.parameters)
-            run.sql = query.sql
-            setattr(loaded, name, run)
-    return loaded
+    return Statements(aiosql.from_str(text, GenericAdapter))  # pyright: ignore[reportUnknownMemberType]
