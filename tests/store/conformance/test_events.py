@@ -1,12 +1,14 @@
 """Every verb on events and sequence rows, on every store."""
 
 import itertools
+import json
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from perdure import errors, ids
+from perdure.core import events, messages
 from perdure.store import events as rows
 
 FRESH = itertools.count()
@@ -82,6 +84,11 @@ def appending(build, *facts, admitted=None, fail=False):
             seq = tx.events.next_seq("s")
             row = build.event(ids.event_at("s", seq), "s", seq, type=kind, data=data)
             tx.events.append(row, None, admitted=admitted)
+            if kind == "session.created.1":
+                tx.sessions.insert(events.SessionCreated(session_id="s", agent="x"), 0)
+            elif kind == STEP:  # as its projector does
+                named = json.loads(data)["assistant_message_id"]
+                tx.messages.insert("s", messages.Assistant(named, seq, messages.MessageTime(0), "x", "y"))
         if fail:
             tx.flush()
             raise Refused

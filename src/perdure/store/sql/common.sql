@@ -80,8 +80,9 @@ WHERE position > :after ORDER BY position LIMIT :limit;
 SELECT data, created FROM event WHERE aggregate = :aggregate AND seq = :seq;
 
 -- name: event_newest_step(aggregate)^
--- The newest fact that a step began with: seq, and what it says; by the index of just those.
-SELECT seq, data FROM event WHERE aggregate = :aggregate AND type = 2 ORDER BY seq DESC LIMIT 1;
+-- The fact that made the newest assistant, a step's first: seq, and what it says.
+SELECT seq, data FROM event WHERE aggregate = :aggregate AND type = 2 AND seq = (
+    SELECT seq FROM session_message WHERE session = :aggregate AND type = 'assistant' ORDER BY seq DESC LIMIT 1);
 
 -- name: event_newest_of(aggregate_id, type)$
 -- The newest seq of a type in an aggregate, null if it has none; walks backwards, for the rare hour it is asked.

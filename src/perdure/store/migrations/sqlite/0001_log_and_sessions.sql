@@ -10,7 +10,7 @@ CREATE TABLE event_sequence (
     owner_id     TEXT
 );
 
--- What types of events there are. The first two are what indexes below are about.
+-- What types of events there are. An index below is about the first, statements about both.
 CREATE TABLE event_type (
     number INTEGER PRIMARY KEY,
     name   TEXT NOT NULL UNIQUE
@@ -40,9 +40,6 @@ CREATE UNIQUE INDEX event_chosen_id ON event (id) WHERE id IS NOT NULL;
 
 -- Whether an interrupt was asked for is looked up for every session that waits, however long its log is.
 CREATE INDEX event_interrupts ON event (aggregate, seq) WHERE type = 1;
-
--- The facts of a step name the one that it began with.
-CREATE INDEX event_steps ON event (aggregate, seq) WHERE type = 2;
 
 CREATE TRIGGER event_is_append_only_update BEFORE UPDATE ON event
 BEGIN
@@ -129,7 +126,6 @@ CREATE TABLE session_part (
     PRIMARY KEY (message, ordinal)
 );
 CREATE INDEX session_part_by_id ON session_part (message, kind, part_id, ordinal);
-CREATE INDEX session_part_open ON session_part (message, ordinal) WHERE open = 1;
 
 -- prompt: empty where it is long and stands in the session's fact at admitted_seq.
 CREATE TABLE session_input (
@@ -145,7 +141,7 @@ CREATE TABLE session_input (
     wake_pending       INTEGER NOT NULL DEFAULT 0 CHECK (wake_pending IN (0, 1)),
     execution_requests INTEGER NOT NULL DEFAULT 0,
     retries            INTEGER NOT NULL DEFAULT 0,
-    retried_by         TEXT UNIQUE,
+    retried_by         TEXT,
     outcome            TEXT CHECK (outcome = 'succeeded' OR outcome = 'failed' OR outcome = 'interrupted'
         OR outcome = 'superseded' OR outcome = 'cancelled'),
     error              TEXT,
@@ -155,6 +151,7 @@ CREATE TABLE session_input (
     CHECK ((outcome IS NULL) = (settled_seq IS NULL)),
     CHECK (wake_pending = 0 OR (promoted_seq IS NULL AND outcome IS NULL))
 );
+CREATE UNIQUE INDEX session_input_retries ON session_input (retried_by) WHERE retried_by IS NOT NULL;
 CREATE INDEX session_input_unsettled ON session_input (session, admitted_seq) WHERE outcome IS NULL;
 CREATE INDEX session_input_waiting ON session_input (wake_pending, session) WHERE promoted_seq IS NULL AND outcome IS NULL;
 
@@ -173,7 +170,6 @@ CREATE TABLE session_execution (
     recovery_attempts    INTEGER NOT NULL DEFAULT 0,
     recovery_not_before  INTEGER
 ) WITHOUT ROWID;
-CREATE INDEX session_execution_by_expiry ON session_execution (expires_at);
 
 CREATE TABLE session_recovery (
     execution_id            TEXT PRIMARY KEY,
