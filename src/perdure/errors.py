@@ -342,7 +342,7 @@ class StoreCorrupt(StoreError):
     """The database file is damaged."""
 
     type = "store-corrupt"
-    remedy = "Restore the last backup; without one, save what 'perdure export SESSION' can still read."
+    remedy = "Restore the last backup; without one, save what 'perdure export --skip-damaged' can still read."
 
 
 class StoreUnusable(StoreError):

@@ -205,7 +205,7 @@ def test_what_doctor_advises_for_a_damaged_file_works(here, database):
     assert done.returncode == 1
     assert "wrong    integrity_check" in done.stdout
     assert "advice   restore the last backup" in done.stdout
-    assert "advice   save what can be read: 'perdure export SESSION" in done.stdout
+    assert "advice   save what can be read: 'perdure export --skip-damaged --output FILE'" in done.stdout
     assert "run 'perdure doctor'" not in (done.stdout + done.stderr).lower()
     assert json.loads(here("doctor", "--json").stdout)["advice"]
     saved = here("export", "s1", "--output", "s1.jsonl")
@@ -283,3 +283,22 @@ def test_migrate_brings_an_older_schema_up_to_date_db_1(here, database, monkeypa
     done = here("migrate")
     assert (done.returncode, done.stdout) == (0, "perdure.db: schema 2, was 1\n")
     assert here("migrate", "--check").returncode == 0
+
+
+def test_what_can_be_read_is_exported_without_what_cannot_log_29(here, database):
+    sql(
+        database,
+        "DROP TRIGGER event_is_append_only_update",
+        "UPDATE event SET data = '{' WHERE aggregate = 1 AND seq = 1",
+    )
+    whole = here("export", "--output", "all.jsonl")
+    assert (whole.returncode, (database.parent / "all.jsonl").exists()) == (1, False)
+    saved = here("export", "--skip-damaged", "--output", "some.jsonl", "--json")
+    assert saved.returncode == 1
+    assert json.loads(saved.stdout)["events"] == 2
+    assert list(json.loads(saved.stdout)["skipped"]) == ["s1"]
+    assert saved.stderr.startswith("perdure: left out s1: ")
+    assert here("import", "some.jsonl", "--database", "new.db").returncode == 0
+    sound = here("verify", "--database", "new.db")
+    assert sound.stdout == "1 session, 2 events: sound\n"
+    assert here("export", "s1", "--skip-damaged").returncode == 2

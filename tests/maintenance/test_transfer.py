@@ -416,3 +416,15 @@ async def test_a_session_that_goes_between_two_pieces_of_its_content_is_named_lo
     await log.store.write(lambda tx: tx.content.release("s1"))
     with pytest.raises(errors.SessionGone):
         await anext(export)
+
+
+async def test_a_damaged_session_leaves_its_content_to_the_next_that_refers_to_it_log_29(database, log, kit, full):
+    kit.damage(database, *kit.ALLOW, "UPDATE event SET data = '{' WHERE aggregate = 1 AND seq = 40")
+    skipped = {}
+    lines = [line async for some in transfer.export(log, skip=skipped.__setitem__) for line in some.lines]
+    assert list(skipped) == ["s1"]
+    assert {json.loads(line)["aggregate_id"] for line in lines} == {"s2"}
+    asked = [json.loads(line) for line in full]
+    shared = {one["hash"] for one in asked if one["aggregate_id"] == "s2" and "hash" in one}
+    assert shared
+    assert {json.loads(line)["hash"] for line in lines if b'"data"' in line and b'"hash"' in line} == shared

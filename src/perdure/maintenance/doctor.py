@@ -54,7 +54,8 @@ RESTORE = (
     "restore the last backup: copy it to the file's place while nothing runs on it, without -wal and -shm beside it"
 )
 SAVE = (
-    "save what can be read: 'perdure export SESSION --output FILE' for each session, 'perdure import' into a new file"
+    "save what can be read: 'perdure export --skip-damaged --output FILE' (where even that fails, 'perdure export SESSION' for "
+    "each session), then 'perdure import' into a new file"
 )
 MEND = "make the rows again from the log: 'perdure doctor --mend COPY' in a copy, 'perdure rebuild SESSION' in place"
 OLDER = "start a server on it: it brings the schema up to date"

@@ -68,9 +68,14 @@ class Exported:
     events: int
 
 
-async def export(log: Log, only: str | None = None) -> AsyncGenerator[Exported]:
+async def export(
+    log: Log, only: str | None = None, *, skip: Callable[[str, str], None] | None = None
+) -> AsyncGenerator[Exported]:
     """Every event of every aggregate, or of one, as lines, some at a time; each aggregate's stand together, in order, and
     what it refers to before them.
+
+    With `skip` each one is read to its end before any of it is written, and of all of them one that cannot be read is left out
+    whole: `skip(aggregate_id, why)` is told.
 
     Raises `SessionNotFound` for one that is not there, `SessionGone` where one was deleted while it was written,
     `StoreCorrupt` for bytes that are not those of their hash.
@@ -88,8 +93,21 @@ async def export(log: Log, only: str | None = None) -> AsyncGenerator[Exported]:
     while page := await log.store.read(lambda tx, after=after: tx.events.aggregates(after, PAGE)):
         for aggregate_id, last in page:
             after = aggregate_id
+            if skip and (why := await _unreadable(log, aggregate_id, last, written)):
+                skip(aggregate_id, why)
+                continue
             async for lines in _aggregate(log, aggregate_id, last, written):
                 yield lines
+
+
+async def _unreadable(log: Log, aggregate_id: str, last: int, written: set[str]) -> str | None:
+    """Why an aggregate cannot be written, None where it can."""
+    try:
+        async for _ in _aggregate(log, aggregate_id, last, {*written}):
+            pass
+    except (errors.Undecodable, errors.StoreCorrupt, errors.SessionGone) as error:
+        return str(error)
+    return None
 
 
 async def _aggregate(log: Log, aggregate_id: str, last: int, written: set[str]) -> AsyncGenerator[Exported]:
