@@ -1,4 +1,4 @@
-"""What every test shares: one async backend, and the rule that a required capability is never silently absent.
+"""What every test shares: one async backend, examples without a time limit, and the rule that a required capability is never silently absent.
 
 Fixtures of one room live in the conftest beside that room's tests.
 """
@@ -6,7 +6,12 @@ Fixtures of one room live in the conftest beside that room's tests.
 import os
 from collections.abc import Generator
 
+import hypothesis
 import pytest
+
+# How long an example takes says what else the machine does.
+hypothesis.settings.register_profile("tests", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("tests")
 
 CAPABILITIES = {"browser", "node", "postgres"}
 
