@@ -1,4 +1,5 @@
-"""What every test shares: one async backend, examples without a time limit, and the rule that a required capability is never silently absent.
+"""What every test shares: one async backend, examples without a time limit, and the rule that a required capability is never
+silently absent.
 
 Fixtures of one room live in the conftest beside that room's tests.
 """
