@@ -243,7 +243,7 @@ def test_a_session_at_rest_whose_last_turn_is_huge_is_summarised_by_hand_and_goe
 
 async def request_of(app, session_id):
     """What a model is asked next in a session."""
-    held = await app.engine.parts.histories.load(session_id)
+    held = (await app.engine.parts.histories.load(session_id)).freeze()
     return request.lower(held, request.Speaker("scripted", "scripted"), lambda _: None)
 
 
