@@ -112,7 +112,7 @@ async def test_a_list_knows_what_a_context_source_blocks_run_2(served):
     await served.session()
     served.perdure.engine.parts.blocked["s"] = "Context source 'notes' cannot be read"
     coordinator = served.perdure.engine.coordinator
-    coordinator.has_room, coordinator.wake = lambda: False, lambda _: None  # it waits to be tried again
+    coordinator.has_room, coordinator.wake = lambda before=0: False, lambda _: None  # it waits to be tried again
     await served.prompt()
     read = (await served.client.get("/v1/sessions/s")).json()
     listed = (await served.client.get("/v1/sessions", params={"status": "blocked"})).json()

@@ -40,7 +40,7 @@ class Node:
         await self.app.__aenter__()
         if self.deaf:
             self.engine._sweeping.cancel()  # before its first look
-            self.engine.coordinator.has_room = lambda: False
+            self.engine.coordinator.has_room = lambda before=0: False
             self.engine.coordinator.wake = self.bells.append
             self.engine._sweep._ring = self.bells.append
 

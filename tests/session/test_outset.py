@@ -172,6 +172,21 @@ async def test_a_budget_that_is_used_up_ends_the_turn_in_the_commit_that_began_i
     await check(node)
 
 
+async def test_of_prompts_that_come_at_once_no_more_turns_begin_than_slots_are_free_ex_6(nodes, check):
+    gate = Gate()
+    node = await nodes(lambda asked: [Hang(gate), *HI], parallel=2)
+    names = [f"s{number}" for number in range(5)]
+    sessions, units = [await node.session(name) for name in names], units_of(node)
+    await asyncio.gather(*[session.prompt("Hello", id=f"{session.id}.p") for session in sessions])
+    assert units[:5].count(BEGUN) == 2, "a turn that began and had to wait would lose its lease there"
+    gate.open()
+    for session in sessions:
+        assert (await session.wait(f"{session.id}.p")).outcome == "succeeded"
+    await node.quiet()
+    for name in names:
+        await check(node, name)
+
+
 # -- between the commit and the drain ----------------------------------------------------------------------------------
 
 

@@ -219,8 +219,9 @@ class Engine:
         """Run a unit that may store a wish to run, and see that it comes true. Where the session is at rest and this process
         may run it at once, the same commit takes the claim (EX-1).
         """
-        busy = self.claims.stopping or self.claims.executing(session_id) or not self.coordinator.has_room()
-        if self.idle or busy:
+        busy = self.claims.stopping or self.claims.executing(session_id)
+        # Those under way will have a drain each: a turn begun that had to wait for a slot would lose its lease there.
+        if self.idle or busy or not self.coordinator.has_room(before=len(self._starting)):
             return self._rung(session_id, await self.log.transact(work))
         begun = outset.Outset(self.parts, session_id)
         under_way: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -95,9 +95,9 @@ class Coordinator(Generic[K]):
         """The drains that run or wait to be settled; who waits for them finds them settled."""
         return {entry.task for entry in self._entries.values() if entry.task}
 
-    def has_room(self) -> bool:
-        """Whether a drain that starts now finds a slot without waiting."""
-        return not self._closed and len(self._entries) < self._parallel
+    def has_room(self, before: int = 0) -> bool:
+        """Whether a drain that starts now finds a slot without waiting, should so many start `before` it."""
+        return not self._closed and len(self._entries) + before < self._parallel
 
     def free(self, key: K) -> bool:
         """Whether a ring now starts a drain of that key, and that has a slot at once."""
