@@ -285,3 +285,26 @@ async def test_who_waits_for_a_prompt_hears_of_its_end_also_where_another_proces
     node.clock.advance(LEASE_MS + 1)
     await nodes([HI])  # one of the two goes on with it
     assert (await waiting).outcome == "succeeded"
+
+
+async def test_who_waits_to_be_told_looks_for_itself_once_the_claim_is_lost_ex_2(nodes):
+    gate, looked = Gate(), asyncio.Event()
+    node = await nodes([[Hang(gate), *HI]])
+    session, read = await node.session(), node.engine.store.read
+    await session.prompt("Hello", id="hello")
+    await gate.arrived()
+    waiting = asyncio.create_task(session.wait("hello"))
+    await asyncio.sleep(0)
+    (held,) = node.engine.claims._kept.values()
+    assert node.engine.claims.told(SESSION, "hello") == []
+
+    async def watched(work):
+        looked.set()
+        return await read(work)
+
+    node.engine.store.read = watched
+    await node.engine.store.write(lambda tx: tx.claims.delete(held.execution_id, held.owner_id))
+    gate.open()
+    async with asyncio.timeout(10):
+        await looked.wait()
+    waiting.cancel()

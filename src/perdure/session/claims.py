@@ -280,6 +280,7 @@ class Claims:
     def _lose(self, held: Held) -> None:
         self.losses += not held.lost
         held.lost, held.open = True, False
+        self._log.live.ring_all()  # whoever waits to be told has to look now
 
     # -- keeping -----------------------------------------------------------------------------------------------------------
 
